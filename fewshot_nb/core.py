@@ -6,15 +6,15 @@
 __all__ = ['InputError', 'choose', 'device', 'machine', 'threads', 'seed_sequence', 'rng', 'torch_rng', 'cache_dir', 'writable',
            'written_whole', 'locked', 'progress']
 
-# %% ../nbs/api/00_core.ipynb #bb236bf8
+# %% ../nbs/api/00_core.ipynb #5b3ea738
 import contextlib, difflib, os, platform, tempfile
 from pathlib import Path
 
-# %% ../nbs/api/00_core.ipynb #8e63c76b
+# %% ../nbs/api/00_core.ipynb #0bac78cd
 class InputError(ValueError):
     "A wrong value from the user: the message is one sentence that names the value and the remedy."
 
-# %% ../nbs/api/00_core.ipynb #d423949f
+# %% ../nbs/api/00_core.ipynb #d89177a1
 def choose(
     value,  # what the user gave
     options,  # the names that exist: a collection, or a dict from names to what is meant
@@ -27,7 +27,7 @@ def choose(
     hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(names)}."
     raise InputError(f"Unknown {what} {value!r}: {hint}")
 
-# %% ../nbs/api/00_core.ipynb #3159838e
+# %% ../nbs/api/00_core.ipynb #5d1884d7
 def device(
     name="auto",  # `auto`, `cpu`, `cuda`, `cuda:1`, `mps`, or a `torch.device`
 ):
@@ -45,7 +45,7 @@ def device(
         raise InputError("device='mps' was asked for, but this is no Mac with Metal support: take device='auto' or 'cpu'.")
     return torch.device(name)
 
-# %% ../nbs/api/00_core.ipynb #129efda9
+# %% ../nbs/api/00_core.ipynb #4de36d82
 def machine(
     on="cpu",  # the `torch.device`, or its name
 ) -> str:
@@ -59,7 +59,7 @@ def machine(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{model}, {cores} cores"
 
-# %% ../nbs/api/00_core.ipynb #6b8fbabe
+# %% ../nbs/api/00_core.ipynb #5302d39f
 @contextlib.contextmanager
 def threads(
     n: int,  # how many CPU threads torch may use inside the block
@@ -71,7 +71,7 @@ def threads(
     try: yield
     finally: torch.set_num_threads(before)
 
-# %% ../nbs/api/00_core.ipynb #64359c13
+# %% ../nbs/api/00_core.ipynb #adbbd2d4
 def seed_sequence(
     *key,  # whole numbers and words: `seed_sequence(0, "tasks", 3)`
 ):
@@ -92,7 +92,7 @@ def torch_rng(*key, device="cpu"):
     state = int(seed_sequence(*key).generate_state(1, np.uint64)[0] >> 1)
     return torch.Generator(device=device).manual_seed(state)
 
-# %% ../nbs/api/00_core.ipynb #baa81eb0
+# %% ../nbs/api/00_core.ipynb #122e7f7a
 def cache_dir() -> Path:
     "The folder for what is made once: `FEWSHOT_CACHE`, or `~/.cache/fewshot_nb`; made if it is not there."
     folder = Path(os.environ.get("FEWSHOT_CACHE") or Path.home()/".cache/fewshot_nb").expanduser()
@@ -112,7 +112,7 @@ def writable(
         raise InputError(f"Cannot write to the folder {str(folder)!r} for {what} ({e.strerror}): {remedy}.") from None
     return folder
 
-# %% ../nbs/api/00_core.ipynb #9d521ab1
+# %% ../nbs/api/00_core.ipynb #3b7e2c77
 @contextlib.contextmanager
 def written_whole(
     path,  # the file to be written
@@ -140,7 +140,7 @@ def _sync_folder(folder):
         try: os.fsync(handle)
         finally: os.close(handle)
 
-# %% ../nbs/api/00_core.ipynb #785822f5
+# %% ../nbs/api/00_core.ipynb #cf47f430
 @contextlib.contextmanager
 def locked(
     path,  # the file to be guarded; the lock is its neighbour `path.lock`
@@ -158,7 +158,7 @@ def locked(
             fcntl.flock(f, fcntl.LOCK_EX)
             yield
 
-# %% ../nbs/api/00_core.ipynb #e7a69d2d
+# %% ../nbs/api/00_core.ipynb #31728431
 def progress(
     items=None,  # what to go through; None for a bar that is moved by `.update(n)`
     desc: str = "",  # what is being done
