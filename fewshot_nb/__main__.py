@@ -1,0 +1,4 @@
+"`python -m fewshot_nb` is the command `fewshot_nb`."
+from fewshot_nb.cli import main
+
+main()
