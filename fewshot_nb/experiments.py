@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Experiment', 'folder', 'names', 'find', 'grid', 'parameters', 'check', 'run']
 
-# %% ../nbs/api/63_experiments.ipynb #f574804f
+# %% ../nbs/api/63_experiments.ipynb #0d40dce7
 import itertools, json, os, re, sys
 from dataclasses import dataclass, field
 from importlib import resources
@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 from .core import InputError, choose, writable
 
-# %% ../nbs/api/63_experiments.ipynb #c628b071
+# %% ../nbs/api/63_experiments.ipynb #6f77d7e5
 @dataclass(frozen=True)
 class Experiment:
     "An experiment notebook, as its front matter and its `parameters` cell describe it."
@@ -28,7 +28,7 @@ class Experiment:
     chunk: int = 1  # how many settings belong into one job
     profiles: dict = field(default_factory=dict)  # name: settings
 
-# %% ../nbs/api/63_experiments.ipynb #0ca9fb2a
+# %% ../nbs/api/63_experiments.ipynb #8cab47ea
 def folder() -> Path:
     "Where the experiment notebooks lie: `nbs/` of a checkout, else inside the installed package."
     package = Path(str(resources.files("fewshot_nb")))
@@ -40,7 +40,7 @@ def names() -> list[str]:
     "The names of all experiments."
     return sorted(p.stem for p in folder().glob("exp_*.ipynb"))
 
-# %% ../nbs/api/63_experiments.ipynb #13127f44
+# %% ../nbs/api/63_experiments.ipynb #e16ede63
 def find(
     name: str,  # "exp_beta", or a path to a notebook of one's own
 ) -> Experiment:
@@ -56,7 +56,7 @@ def find(
         raise InputError(f"{path.name} is no experiment: its first raw cell must give title, version and profiles.")
     return Experiment(name=path.stem, path=path, **{"description": "", **known})
 
-# %% ../nbs/api/63_experiments.ipynb #21e812a6
+# %% ../nbs/api/63_experiments.ipynb #bfe37226
 def grid(
     self: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -72,7 +72,7 @@ def grid(
 
 Experiment.grid = grid
 
-# %% ../nbs/api/63_experiments.ipynb #76df61a9
+# %% ../nbs/api/63_experiments.ipynb #485e7d32
 def parameters(self: Experiment) -> dict:
     "What can be set: name -> dict(type, default, help), from the `parameters` cell."
     import papermill
@@ -118,7 +118,7 @@ def check(
 
 Experiment.check = check
 
-# %% ../nbs/api/63_experiments.ipynb #735bddfe
+# %% ../nbs/api/63_experiments.ipynb #232ede40
 def run(
     self: Experiment,
     to=None,  # the executed notebook; default: runs/<name>.ipynb

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['resolve', 'characters']
 
-# %% ../../nbs/api/04_data_source.ipynb #bb5afafb
+# %% ../../nbs/api/04_data_source.ipynb #fdf14b99
 import warnings
 from ..core import InputError
 from .bank import Bank
 
-# %% ../../nbs/api/04_data_source.ipynb #8b4d29ec
+# %% ../../nbs/api/04_data_source.ipynb #435abeff
 def resolve(
     data="auto",  # "auto", "glyphs", "omniglot", or a folder that holds Omniglot
 ) -> str:
