@@ -1,8 +1,10 @@
-"Fixtures that every test may use: the shared real data, and a quiet, light torch."
+"Fixtures that every test may use: the shared real data, and a quiet torch."
 import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("FEWSHOT_QUIET", "1")
 
 
 @pytest.fixture(scope="session")
@@ -10,10 +12,14 @@ def shared() -> Path:
     "The folder with real data, weights and golden results: `FEWSHOT_SHARED`, or `../shared` beside the checkout."
     folder = Path(os.environ.get("FEWSHOT_SHARED") or Path(__file__).resolve().parents[2]/"shared")
     if not (folder/"data").is_dir():
-        pytest.skip(f"shared data not found: no folder {folder}/data (set FEWSHOT_SHARED)")
+        reason = f"shared data not found: no folder {folder}/data (set FEWSHOT_SHARED)"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
     return folder
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _quiet():
-    os.environ.setdefault("FEWSHOT_QUIET", "1")
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    "An empty cache of one's own."
+    monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path/"cache"))
+    monkeypatch.delenv("FEWSHOT_DATA", raising=False)
+    return tmp_path/"cache"
