@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['confusion', 'scores', 'Interval', 'over_tasks', 'Paired', 'paired', 'over_images']
 
-# %% ../nbs/api/53_accuracy.ipynb #fbe80aa0
+# %% ../nbs/api/53_accuracy.ipynb #d684a321
 from typing import NamedTuple
 import numpy as np, torch
 from scipy import stats
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from .core import InputError, choose
 from .samplers import TaskBatch
 
-# %% ../nbs/api/53_accuracy.ipynb #8ebb65c7
+# %% ../nbs/api/53_accuracy.ipynb #f09b7e4e
 def confusion(
     predicted: Int[Tensor, "task query"],  # 0..way-1
     labels: Int[Tensor, "task query"],  # 0..way-1; -1 for a query that is not there
@@ -26,7 +26,7 @@ def confusion(
     counts = torch.bincount(cell[labels >= 0], minlength=len(labels)*way*way)
     return counts.reshape(len(labels), way, way).double()
 
-# %% ../nbs/api/53_accuracy.ipynb #3bb9c1ab
+# %% ../nbs/api/53_accuracy.ipynb #b33c8c8e
 def scores(
     probabilities: Float[Tensor, "task query way"],  # or anything whose largest entry is the answer
     labels: Int[Tensor, "task query"],  # 0..way-1; -1 for a query that is not there
@@ -39,7 +39,7 @@ def scores(
     return dict(accuracy=right.sum(1)/truth.sum(1), balanced_accuracy=(recall*present).sum(1)/present.sum(1),
                 macro_f1=(f1*seen).sum(1)/seen.sum(1))
 
-# %% ../nbs/api/53_accuracy.ipynb #3a5410d2
+# %% ../nbs/api/53_accuracy.ipynb #263fee2b
 class Interval(NamedTuple):
     "A mean, and half the width of its confidence interval."
     mean: float
@@ -64,7 +64,7 @@ def _vector(x):
     if x.ndim != 1 or not len(x): raise InputError(f"A score needs one number for each task, but has the shape {x.shape}: give a vector.")
     return x
 
-# %% ../nbs/api/53_accuracy.ipynb #a7ad044f
+# %% ../nbs/api/53_accuracy.ipynb #8f656a90
 class Paired(NamedTuple):
     "A mean difference on the same tasks, half the width of its interval, and the two-sided p-value of Student's paired t."
     mean: float
@@ -87,7 +87,7 @@ def paired(
     error = d.half/stats.t.ppf((1 + level)/2, len(a) - 1)
     return Paired(*d, float(2*stats.t.sf(abs(d.mean)/error, len(a) - 1)))
 
-# %% ../nbs/api/53_accuracy.ipynb #9c61a9d7
+# %% ../nbs/api/53_accuracy.ipynb #71fa33b4
 def over_images(
     x: Float[Tensor, "task"],  # a score of each task, or the difference of two methods on the same tasks
     tasks,  # the tasks, drawn `disjoint` and not within groups: a `TaskBatch`, or several in order as `stream` yields them
@@ -114,7 +114,7 @@ def over_images(
     quantile = stats.norm.ppf((1 + level)/2) if unit == "image" else stats.t.ppf((1 + level)/2, n_units - 1)
     return Interval(float(x.mean()), float(quantile*np.sqrt(v + x.var(ddof=1)/len(x))))
 
-# %% ../nbs/api/53_accuracy.ipynb #2bff585e
+# %% ../nbs/api/53_accuracy.ipynb #00ee6c84
 def _image_sums(batch, a, labels, sizes):
     "Sums over tasks for each image that is in them, for each class, and the noise of the squares."
     classes, counts = batch.classes.cpu().numpy(), batch.counts.cpu().numpy()
