@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['app', 'Profile', 'Data', 'Set', 'main', 'list_', 'run', 'data']
 
-# %% ../nbs/api/69_cli.ipynb #0c9d40da
+# %% ../nbs/api/69_cli.ipynb #52836172
 import os, sys
 from pathlib import Path
 from typing import Annotated, Optional
@@ -13,7 +13,7 @@ import typer
 import fewshot_nb
 from .core import InputError
 
-# %% ../nbs/api/69_cli.ipynb #fb01ec80
+# %% ../nbs/api/69_cli.ipynb #d6cc49d2
 app = typer.Typer(name="fewshot_nb", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="Few-shot learning results, honest and easy to regenerate.")
 
@@ -23,7 +23,7 @@ def _version(wanted: bool):
 @app.callback()
 def _all(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")] = False): pass
 
-# %% ../nbs/api/69_cli.ipynb #b959c1ce
+# %% ../nbs/api/69_cli.ipynb #3745d9fa
 def main(args: list[str] | None = None):
     "The command `fewshot_nb`: exit code 0, or 1 after one sentence that says what was wrong."
     try: app(args, standalone_mode=True)
@@ -31,16 +31,16 @@ def main(args: list[str] | None = None):
         print(f"fewshot_nb: {e}", file=sys.stderr)
         sys.exit(1)
 
-# %% ../nbs/api/69_cli.ipynb #c2a2cf28
+# %% ../nbs/api/69_cli.ipynb #0c1cd05a
 @app.command("list")
 def list_():
     "The experiments, what each regenerates, and its profiles."
-    from fewshot_nb import notebooks
-    for name in notebooks.names():
-        e = notebooks.find(name)
+    from fewshot_nb import experiments
+    for name in experiments.names():
+        e = experiments.find(name)
         print(f"{e.name:22} {e.title}\n{'':22} regenerates {', '.join(e.regenerates)}; profiles {', '.join(e.profiles)}")
 
-# %% ../nbs/api/69_cli.ipynb #3e313bd4
+# %% ../nbs/api/69_cli.ipynb #a29a4b8f
 Profile = Annotated[Optional[str], typer.Option(help="A row of settings: smoke, laptop, gpu, paper; or committed, to redraw our evidence.")]
 Data = Annotated[Optional[str], typer.Option(help="A folder with the data, or glyphs.")]
 Set = Annotated[Optional[list[str]], typer.Option("-p", metavar="KEY=VALUE", help="A parameter of the notebook; may be given several times.")]
@@ -54,11 +54,11 @@ def run(
     to: Annotated[Optional[Path], typer.Option(help="Where the executed notebook goes; default runs/NAME.ipynb.")] = None,
 ):
     "Run an experiment's notebook here and now, and keep the executed copy."
-    from fewshot_nb import notebooks
+    from fewshot_nb import experiments
     given = dict(_pair(s) for s in set or [])
     if profile: given["profile"] = profile
     if data: given["data"] = data if data in ("auto", "glyphs", "omniglot") else str(Path(data).expanduser().absolute())
-    done = notebooks.find(experiment).run(to, given)
+    done = experiments.find(experiment).run(to, given)
     print(f"{experiment}: done, see {done}")
 
 def _pair(text):
@@ -67,7 +67,7 @@ def _pair(text):
     if not equals: raise InputError(f"-p {text!r} is not understood: write it as key=value, for instance -p seed=1.")
     return key, value
 
-# %% ../nbs/api/69_cli.ipynb #59460a64
+# %% ../nbs/api/69_cli.ipynb #4bfa7245
 @app.command()
 def data(
     name: Annotated[str, typer.Argument(help="omniglot (fetch or find it) or glyphs (draw them).")],

@@ -7,7 +7,7 @@ from hypothesis import given, settings as budget, strategies as st
 
 import fewshot_nb
 from fewshot_nb.core import InputError
-from fewshot_nb.experiments import Failed, compute
+from fewshot_nb.pool import Failed, compute
 from fewshot_nb.results import Results, committed, key_of, merge, part_name, same_rows
 
 ROOT = Path(__file__).parents[1]
