@@ -6,7 +6,7 @@
 __all__ = ['BLOCK', 'largest_remainder', 'Marginal', 'Balanced', 'dirichlet', 'Dirichlet', 'Effective', 'Counts', 'marginal',
            'TaskSpec', 'TaskBatch', 'distinct', 'stream', 'joined', 'draw', 'rectangles', 'given']
 
-# %% ../nbs/api/10_samplers.ipynb #54658d15
+# %% ../nbs/api/10_samplers.ipynb #073035ef
 import dataclasses, re, warnings
 from dataclasses import dataclass
 import numpy as np, torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from jaxtyping import Float, Int
 from .core import InputError, choose
 
-# %% ../nbs/api/10_samplers.ipynb #2f6e6c9f
+# %% ../nbs/api/10_samplers.ipynb #bfea8249
 def largest_remainder(
     p: np.ndarray,  # (task, way) proportions, each row sums to 1
     total: int,  # how many samples to share out: |Q|
@@ -28,7 +28,7 @@ def largest_remainder(
     np.put_along_axis(rank, order, np.arange(order.shape[1])[None], axis=1)
     return counts + (rank < left)
 
-# %% ../nbs/api/10_samplers.ipynb #0cb93932
+# %% ../nbs/api/10_samplers.ipynb #2a61524c
 class Marginal:
     "How the |Q| queries of a task are shared out among its `way` classes."
     def check(self, way, n_query): "Raise an `InputError` if the marginal does not fit `way` classes and `n_query` queries."
@@ -45,7 +45,7 @@ class Balanced(Marginal):
     def certain(self, way, n_query): return n_query//way
     def __str__(self): return "balanced"
 
-# %% ../nbs/api/10_samplers.ipynb #937b3c28
+# %% ../nbs/api/10_samplers.ipynb #9fa3d78d
 def dirichlet(
     rng,  # numpy random generator
     a,  # concentration > 0: a number for all classes, or one for each class (way,)
@@ -58,7 +58,7 @@ def dirichlet(
     p = np.exp(log_gamma - log_gamma.max(1, keepdims=True))
     return p / p.sum(1, keepdims=True)
 
-# %% ../nbs/api/10_samplers.ipynb #f764dfeb
+# %% ../nbs/api/10_samplers.ipynb #1f7c303b
 def _number(x): "The shortest word for a number."; return f"{x:g}" if float(f"{x:g}") == x else repr(float(x))
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Dirichlet(Marginal):
     def draw(self, rng, n, way, n_query): return largest_remainder(dirichlet(rng, self.a, n, way), n_query)
     def __str__(self): return f"dirichlet({', '.join(map(_number, np.atleast_1d(self.a)))})"
 
-# %% ../nbs/api/10_samplers.ipynb #42f80f6f
+# %% ../nbs/api/10_samplers.ipynb #dfee851e
 @dataclass(frozen=True)
 class Effective(Marginal):
     "Only `k` of the classes, chosen at random, have queries: shared as equally as possible, or by Dir(a)."
@@ -110,7 +110,7 @@ class Counts(Marginal):
     def certain(self, way, n_query): return max(self.counts)
     def __str__(self): return f"counts({', '.join(map(str, self.counts))})"
 
-# %% ../nbs/api/10_samplers.ipynb #40df4efc
+# %% ../nbs/api/10_samplers.ipynb #41b4b471
 def marginal(
     m,  # a `Marginal`; "balanced", "dirichlet(2)", "dirichlet(1, 2, 4)", "effective(3)", "effective(3, 1)", "counts(40, 35)"; or a list of counts
 ) -> Marginal:
@@ -128,7 +128,7 @@ def marginal(
     if kind is Counts and numbers: return Counts(tuple(numbers))
     raise InputError(f"The marginal {m!r} has the wrong number of parameters: write balanced, dirichlet(2), effective(3) or counts(40, 35).")
 
-# %% ../nbs/api/10_samplers.ipynb #08609e8a
+# %% ../nbs/api/10_samplers.ipynb #466ef1eb
 @dataclass(frozen=True)
 class TaskSpec:
     "What every task looks like. `n_query` is the total |Q| of a task, not per class."
@@ -150,7 +150,7 @@ class TaskSpec:
         self.marginal.check(self.way, self.n_query)
     def replace(self, **changes): "The same specification with some fields changed."; return dataclasses.replace(self, **changes)
 
-# %% ../nbs/api/10_samplers.ipynb #16c57eb5
+# %% ../nbs/api/10_samplers.ipynb #c7e31e87
 @dataclass(frozen=True)
 class TaskBatch:
     "Some tasks as indices into a bank. A shorter query set (only under veilleux2021) is padded with -1: see `rectangles`."
@@ -181,7 +181,7 @@ class TaskBatch:
         if not isinstance(s, slice) or s.step not in (None, 1): raise InputError(f"A TaskBatch is cut with a plain slice such as batch[10:20], not with {s!r}.")
         return self._each(lambda t: t[s], start=self.start + s.indices(len(self))[0])
 
-# %% ../nbs/api/10_samplers.ipynb #e7f7f83f
+# %% ../nbs/api/10_samplers.ipynb #729067e0
 def distinct(
     rng,  # numpy random generator
     sizes: np.ndarray,  # (row,) draw from 0..sizes-1
@@ -224,7 +224,7 @@ def _by_redrawing(rng, sizes, rows, of_row, place):
         live = live[touched[of_row[live]]]
     return value
 
-# %% ../nbs/api/10_samplers.ipynb #31ad3cb5
+# %% ../nbs/api/10_samplers.ipynb #37df0fc0
 class _Pool:
     "Sample indices by class and classes by group, from a bank (`labels`, `groups`, `names`) or a plain array of labels."
     def __init__(self, bank, groups=None):
@@ -244,7 +244,7 @@ class _Pool:
         self.order, self.sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
         self.starts = self.sizes.cumsum() - self.sizes
 
-# %% ../nbs/api/10_samplers.ipynb #d981f2da
+# %% ../nbs/api/10_samplers.ipynb #eb4e4e67
 def _groups(pool, spec):
     "The classes from which one task may draw, as a list of arrays: one for each group, or a single one."
     if spec.within is None: groups, names = [np.arange(len(pool.sizes))], ["the bank"]
@@ -276,40 +276,47 @@ def _check(pool, spec, groups):
         if least < spec.n_query:
             raise InputError(f"The {spec.marginal.present(spec.way)} smallest classes have {least} samples left for n_query={spec.n_query} when shot={spec.shot} are taken from each: lower n_query, or leave small classes out.")
 
-# %% ../nbs/api/10_samplers.ipynb #25290796
+# %% ../nbs/api/10_samplers.ipynb #469d7f97
 BLOCK = 1024  # tasks that are drawn together; part of the meaning of a seed
 
 def _draw_block(pool, spec, groups, seed, number):
-    "Block `number` of the tasks of `spec`, as a `TaskBatch` of 1,024."
-    rng = np.random.default_rng(np.random.SeedSequence([seed, number]))
-    k, shot = spec.way, spec.shot
-    group_sizes = np.array([len(c) for c in groups])
-    g = rng.integers(len(groups), size=BLOCK)  # the group first, uniformly, then the classes within it
-    pick = distinct(rng, group_sizes[g], np.full(BLOCK, k)).reshape(BLOCK, k)
-    classes = np.concatenate(groups)[(group_sizes.cumsum() - group_sizes)[g][:, None] + pick]
-    sizes = pool.sizes[classes]
-    counts, redrawn = _draw_counts(rng, spec, sizes, pool)
-    samples = lambda need: pool.order[distinct(rng, sizes.ravel(), need) + np.repeat(pool.starts[classes.ravel()], need)]
-    if spec.protocol == "disjoint":
-        need = counts.ravel() + shot
-        both, first = samples(need), need.cumsum() - need
-        at = first[:, None] + np.arange(shot)
-        support, queries = both[at], np.delete(both, at.ravel())
-    else:
-        support = samples(np.full(BLOCK*k, shot)).reshape(-1, shot)
-        counts = np.minimum(counts, sizes)  # the published code cuts what a class does not have, silently
-        queries = samples(counts.ravel())
-    support, support_labels = support.reshape(BLOCK, k, shot), np.broadcast_to(np.arange(k)[:, None], (BLOCK, k, shot))
-    if spec.order == "interleaved": support, support_labels = support.swapaxes(1, 2), support_labels.swapaxes(1, 2)
-    query, query_labels = _shuffled(rng, queries, counts, spec.n_query)
+    "Block `number` of the tasks of `spec`, as a `TaskBatch` of 1,024: classes, support, counts, queries."
+    children = np.random.SeedSequence([seed, number]).spawn(5)
+    for_classes, for_support, for_counts, for_queries, for_order = map(np.random.default_rng, children)
+    way, shot = spec.way, spec.shot
+    classes = _draw_classes(for_classes, groups, way)
+    sizes, starts = pool.sizes[classes].ravel(), pool.starts[classes].ravel()
+    support = distinct(for_support, sizes, np.full(len(sizes), shot)).reshape(-1, shot)
+    counts, redrawn = _draw_counts(for_counts, spec, pool.sizes[classes], pool)
+    need = counts.ravel()
+    if spec.protocol == "disjoint": place = _beside(support, distinct(for_queries, sizes - shot, need), need)
+    else: place = distinct(for_queries, sizes, need)
+    query, query_labels = _shuffled(for_order, pool.order[place + np.repeat(starts, need)], counts, spec.n_query)
+    support = pool.order[support + starts[:, None]].reshape(BLOCK, way, shot)
+    labels = np.broadcast_to(np.arange(way)[:, None], support.shape)
+    if spec.order == "interleaved": support, labels = support.swapaxes(1, 2), labels.swapaxes(1, 2)
     flat = lambda a: torch.from_numpy(np.ascontiguousarray(a.reshape(BLOCK, -1)))
-    return TaskBatch(flat(support), flat(query), flat(support_labels), flat(query_labels), flat(classes), torch.from_numpy(redrawn), spec.order, number*BLOCK)
+    return TaskBatch(flat(support), flat(query), flat(labels), flat(query_labels), flat(classes), torch.from_numpy(redrawn), spec.order, number*BLOCK)
 
-# %% ../nbs/api/10_samplers.ipynb #d995b5cc
+def _draw_classes(rng, groups, way):
+    "The classes (task, way) of a block: the group first, uniformly, then the classes within it."
+    sizes = np.array([len(c) for c in groups])
+    g = rng.integers(len(groups), size=BLOCK)
+    pick = distinct(rng, sizes[g], np.full(BLOCK, way)).reshape(BLOCK, way)
+    return np.concatenate(groups)[(sizes.cumsum() - sizes)[g][:, None] + pick]
+
+# %% ../nbs/api/10_samplers.ipynb #7845446e
+def _beside(taken, value, need):
+    "`value`, drawn below (size - taken), as places that are not `taken`: skip the taken ones from below."
+    taken, row = np.sort(taken, 1), np.repeat(np.arange(len(taken)), need)
+    for column in taken.T: value = value + (value >= column[row])
+    return value
+
+# %% ../nbs/api/10_samplers.ipynb #219e1baa
 def _draw_counts(rng, spec, sizes, pool):
     "Counts (task, way) that the class sizes can serve, and how often those of each task were drawn again."
     counts, redrawn = spec.marginal.draw(rng, BLOCK, spec.way, spec.n_query), np.zeros(BLOCK, np.int64)
-    if spec.protocol != "disjoint": return counts, redrawn
+    if spec.protocol == "veilleux2021": return np.minimum(counts, sizes), redrawn  # the published code cuts what a class does not have, silently
     room = sizes - spec.shot
     todo = np.flatnonzero((counts > room).any(1))
     while len(todo):
@@ -336,7 +343,7 @@ def _shuffled(rng, queries, counts, n_query):
     query[slot], label[slot] = queries, labels
     return np.take_along_axis(query, order, 1), np.take_along_axis(label, order, 1)
 
-# %% ../nbs/api/10_samplers.ipynb #f1a5fbeb
+# %% ../nbs/api/10_samplers.ipynb #1881a90e
 def stream(
     bank,  # a `Bank`, anything with `.labels`, or an array with the label of each sample
     spec: TaskSpec,  # what a task looks like
@@ -384,7 +391,7 @@ def draw(
     "The tasks `start`..`start + n_tasks - 1` at once."
     return next(iter(stream(bank, spec, n_tasks, seed, batch=n_tasks, start=start, groups=groups)))
 
-# %% ../nbs/api/10_samplers.ipynb #00ebf0c7
+# %% ../nbs/api/10_samplers.ipynb #8f29bb33
 def rectangles(
     tasks: TaskBatch,  # tasks, some of them perhaps with cut query sets
 ):
@@ -395,7 +402,7 @@ def rectangles(
         part = tasks._each(lambda t: t[which])
         yield which, dataclasses.replace(part, query=part.query[:, :n], query_labels=part.query_labels[:, :n])
 
-# %% ../nbs/api/10_samplers.ipynb #33e3af65
+# %% ../nbs/api/10_samplers.ipynb #8a2a57fd
 def given(
     support,  # (task, support) indices of the support samples
     query,  # (task, query) indices of the queries

@@ -136,3 +136,10 @@ def test_redraw_warning_and_refusal():
 @forall(st.one_of(st.floats(1e-9, 1e6).map(Dirichlet), st.integers(1, 9).map(lambda k: marginal(f"effective({k})"))))
 def test_a_marginal_survives_its_word(m):
     assert marginal(str(m)) == m
+
+
+def test_support_does_not_depend_on_the_marginal():
+    labels = np.repeat(np.arange(9), 90)
+    one, *others = [draw(labels, TaskSpec(shot=3, marginal=m, protocol=p), 1500)
+                    for m in ("balanced", "dirichlet(1)", (75, 0, 0, 0, 0)) for p in ("disjoint", "veilleux2021")]
+    for tasks in others: assert torch.equal(tasks.support, one.support) and torch.equal(tasks.classes, one.classes)
