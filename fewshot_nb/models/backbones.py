@@ -6,7 +6,7 @@
 __all__ = ['Critics', 'RELEASED', 'CriticNet', 'parameter_count', 'embed', 'save_critic', 'read_critic', 'released_folder',
            'critics', 'own_folder']
 
-# %% ../../nbs/api/20_models_backbones.ipynb #622c4807
+# %% ../../nbs/api/20_models_backbones.ipynb #f93128ce
 import os
 from collections import namedtuple
 from importlib import resources
@@ -18,12 +18,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from ..core import InputError, written_whole
 
-# %% ../../nbs/api/20_models_backbones.ipynb #b1d19efc
+# %% ../../nbs/api/20_models_backbones.ipynb #b4c5d2e6
 def _block(channels_in, channels):
     # pool, then ReLU: the same values as ReLU, then pool (both are monotone), on a quarter of the pixels
     return nn.Sequential(nn.Conv2d(channels_in, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.MaxPool2d(2), nn.ReLU(inplace=True))
 
-# %% ../../nbs/api/20_models_backbones.ipynb #9d32ad84
+# %% ../../nbs/api/20_models_backbones.ipynb #859bb5bb
 class CriticNet(nn.Module):
     "The critic of Table S1 (Boutin et al. 2022): images to a 128-d embedding, with 256-d features on the way."
     def __init__(self,
@@ -47,23 +47,26 @@ class CriticNet(nn.Module):
 
     def forward(self, x: Float[Tensor, "n 1 H W"]) -> Float[Tensor, "n 128"]:
         "The 128-d embedding that the training's loss looks at."
-        h = self.features(x)
+        return self.head(self.features(x))
+
+    def head(self, h: Float[Tensor, "... 256"]) -> Float[Tensor, "... 128"]:
+        "The embedding from features that are there already."
         return self.last(h.relu() if self.relu_between else h)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #f2abf4bc
+# %% ../../nbs/api/20_models_backbones.ipynb #ab520f00
 def parameter_count(
     net: nn.Module,  # any module
 ) -> int:
-    "How many trainable numbers `net` has."
-    return sum(p.numel() for p in net.parameters() if p.requires_grad)
+    "How many numbers `net` learns or has learned (batch norm's running statistics are not among them)."
+    return sum(p.numel() for p in net.parameters())
 
-# %% ../../nbs/api/20_models_backbones.ipynb #da5a47c0
+# %% ../../nbs/api/20_models_backbones.ipynb #cc6e86cd
 @torch.no_grad()
 def embed(
     net: nn.Module,  # a critic, on its device
     images,  # a `Bank`, or images (..., 1, H, W) in [0, 1] with strokes 1 on 0
     layer: str = "features",  # "features" (256-d), or "embedding" (128-d)
-    batch: int = 250,  # images at a time: small ones stay in the cache of a CPU
+    batch: int = 100,  # images at a time: on a CPU small batches stay near the cache
 ) -> Float[Tensor, "... dim"]:
     "Features or embeddings of many images, in the order and leading shape they came in, on the net's device."
     if layer not in ("features", "embedding"): raise InputError(f"Unknown layer {layer!r}: choose features or embedding.")
@@ -78,7 +81,7 @@ def embed(
     net.train(training)
     return out.reshape(*lead, -1)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #cec879ae
+# %% ../../nbs/api/20_models_backbones.ipynb #35dbd24f
 def save_critic(
     net: CriticNet,  # a trained critic
     path,  # the file, *.safetensors
@@ -90,7 +93,7 @@ def save_critic(
     tensors = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in net.state_dict().items()}
     with written_whole(path) as part: save_file(tensors, part, header)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #424c9190
+# %% ../../nbs/api/20_models_backbones.ipynb #fb44abbe
 def _own(path):
     "A `CriticNet` from a file that `save_critic` wrote, and its card."
     try:
@@ -110,7 +113,7 @@ def _fill(net, tensors, path):
     net.load_state_dict(tensors)
     return net.eval().requires_grad_(False)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #27117a88
+# %% ../../nbs/api/20_models_backbones.ipynb #8718e814
 def _released_name(key):
     "Our name of a parameter of the released files: `embedding.2.1.weight` is `blocks.2.1.weight`, the heads are `last`."
     for theirs, ours in [("embedding.6.", "first."), ("metric_layer.", "last."), ("projection.0.", "last."), ("embedding.", "blocks.")]:
@@ -133,7 +136,7 @@ def read_critic(
     if not Path(path).is_file(): raise InputError(f"There is no critic at {str(path)!r}: check the path.")
     return (_own if Path(path).suffix == ".safetensors" else _released)(path)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #86e99d14
+# %% ../../nbs/api/20_models_backbones.ipynb #647b82f7
 Critics = namedtuple("Critics", "proto_net simclr name")
 RELEASED = "proto_net_serre2022.pt", "simclr_serre2022.pt"
 
@@ -151,7 +154,7 @@ def released_folder(
     places = [Path(data).expanduser()/"weights", Path(data).expanduser().absolute().parent/"weights"] if data else []
     return next((p for p in places if all((p/n).is_file() for n in RELEASED)), None)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #1505ef7b
+# %% ../../nbs/api/20_models_backbones.ipynb #3e3565f4
 def critics(
     which="auto",  # "auto": the released pair where it is at hand, else our own; "serre2022", "own"; or a folder with a proto_net* and a simclr* file
     weights=None,  # folder of the released pair; None: FEWSHOT_WEIGHTS, else `weights` in or beside the data folder
