@@ -6,7 +6,7 @@
 __all__ = ['PAPERS', 'published', 'claims', 'Estimate', 'estimate', 'Verdicts', 'judge', 'recomputed', 'save_verdicts',
            'verdicts', 'ledger', 'summary']
 
-# %% ../nbs/api/61_claims.ipynb #a3098f7d
+# %% ../nbs/api/61_claims.ipynb #aaf6a3c7
 import functools, html
 from importlib import resources
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import numpy as np, pandas as pd
 from .core import InputError, choose, rng, written_whole
 from .results import evidence_folder
 
-# %% ../nbs/api/61_claims.ipynb #d2dd7f6a
+# %% ../nbs/api/61_claims.ipynb #983e618d
 PAPERS = dict(
     generation="Diversity vs. recognizability: human-like generalization in one-shot generative models (Boutin et al. 2022)",
     alpha_tim="Realistic evaluation of transductive few-shot learning (Veilleux et al. 2021)",
@@ -34,7 +34,7 @@ def published(
     names = [p.name[:-4] for p in resources.files("fewshot_nb").joinpath("papers").iterdir() if p.name.endswith(".csv") and p.name != "claims.csv"]
     return _csv(choose(table, sorted(names), "table") + ".csv").copy()
 
-# %% ../nbs/api/61_claims.ipynb #19068c1e
+# %% ../nbs/api/61_claims.ipynb #0806d545
 def claims(
     paper: str | None = None,  # one of `PAPERS`; None for all
     cells: bool = False,  # also every cell of the published accuracy tables, as a value
@@ -45,7 +45,7 @@ def claims(
     if paper is not None: table = table[table.paper == choose(paper, list(PAPERS), "paper")]
     return table.reset_index(drop=True)
 
-# %% ../nbs/api/61_claims.ipynb #83fb35c2
+# %% ../nbs/api/61_claims.ipynb #1367eb3a
 def _cells():
     "Each cell of a published accuracy table as a `value` claim."
     rows = []
@@ -64,7 +64,7 @@ def _cells():
         add("stability", f"table6/{r.setting}/{r.seed}", "Table 6", f"ProtoNet, {r.setting}, seed {r.seed}, accuracy in %", r.accuracy_percent, r.ci95_points, "data=mini-ImageNet profile=paper")
     return pd.DataFrame(rows)
 
-# %% ../nbs/api/61_claims.ipynb #4e6a457a
+# %% ../nbs/api/61_claims.ipynb #5427dd2d
 class Estimate(NamedTuple):
     "A number with its 95 % interval and the number of rows behind it."
     value: float
@@ -84,7 +84,7 @@ def estimate(
     half = t.ppf(.975, x.size - 1)*x.std(ddof=1)/x.size**.5
     return Estimate(x.mean(), x.mean() - half, x.mean() + half, x.size)
 
-# %% ../nbs/api/61_claims.ipynb #a8f11afe
+# %% ../nbs/api/61_claims.ipynb #745aeb77
 def _points(measure):
     "x and y of points handed over as a DataFrame (columns x and y, or its first two), a dict x -> y or repeats of y, or pairs; without missing y."
     if isinstance(measure, pd.DataFrame):
@@ -95,7 +95,7 @@ def _points(measure):
     if xy.ndim != 2 or xy.shape[1] != 2: raise InputError("Points are needed, pairs of x and y: hand over a DataFrame with two columns or a list of pairs.")
     return xy[~np.isnan(xy).any(axis=1)].T
 
-# %% ../nbs/api/61_claims.ipynb #96121b34
+# %% ../nbs/api/61_claims.ipynb #6e0e980b
 def _region(kind, expected, tolerance):
     "(low, high) of the statistic where the claim is true, ends included."
     number = lambda s, default: float(s) if s.strip() else default
@@ -119,7 +119,7 @@ def _place(low, high, region):
     if region[0] <= low and high <= region[1]: return "inside"
     return "outside" if high < region[0] or low > region[1] else "straddles"
 
-# %% ../nbs/api/61_claims.ipynb #30ebad8e
+# %% ../nbs/api/61_claims.ipynb #8584a8a8
 def _lead(a, b, paired):
     "How far b lies above a."
     if paired: return estimate(np.asarray(b, float) - np.asarray(a, float))
@@ -143,7 +143,7 @@ def _order(measure, expected):
     if paired: measure = measure.dropna(subset=[n for g in groups for n in g])
     return [(a, b, _lead(measure[a], measure[b], paired)) for below, above in zip(groups, groups[1:]) for a in below for b in above], lacking
 
-# %% ../nbs/api/61_claims.ipynb #a1c9ad4a
+# %% ../nbs/api/61_claims.ipynb #9a6f0015
 _DRAWS = 2000  # bootstrap draws
 
 def _monotone(measure):
@@ -166,7 +166,7 @@ def _monotone(measure):
         low, high = np.minimum([low, 1], [np.quantile(rho(draws), .025)]*2)[0], max(high, np.quantile(rho(draws), .975))
     return Estimate(r, float(min(low, r)), float(max(high, r)), len(x))
 
-# %% ../nbs/api/61_claims.ipynb #c29da146
+# %% ../nbs/api/61_claims.ipynb #20fbbac3
 def _shape(measure, expected):
     "Argmax, argmin or curvature of a quadratic fit, with a bootstrap interval."
     x, y = _points(measure)
@@ -189,7 +189,7 @@ def _shape(measure, expected):
     s, d = float(statistic(y[None])[0]), statistic(draws)
     return Estimate(s, float(min(s, np.quantile(d, .025))), float(max(s, np.quantile(d, .975))), n)
 
-# %% ../nbs/api/61_claims.ipynb #e92a6bc9
+# %% ../nbs/api/61_claims.ipynb #e8186833
 def _same(measure, expected):
     "Whether a list of numbers agrees in order, or a list of names as a set."
     want = [e.strip() for e in expected.split(";")]
@@ -198,7 +198,7 @@ def _same(measure, expected):
     except ValueError: return sorted(want) == sorted(map(str, have))
     return len(want) == len(have) and bool(np.allclose(have, want, rtol=1e-9, atol=0))
 
-# %% ../nbs/api/61_claims.ipynb #9bbc1613
+# %% ../nbs/api/61_claims.ipynb #efc61cf5
 _SPECIAL = dict(contradiction="the paper contradicts itself here",
                 unpublished="the paper does not publish what is needed",
                 people="measured on people, no run of ours can repeat it")
@@ -219,7 +219,7 @@ def _verdict(kind, needs, place, apart):
     yes, no = ("holds here", "does not hold here") if apart else ("reproduced", "not reproduced")
     return dict(inside=yes, outside=no, straddles="undecided")[place]
 
-# %% ../nbs/api/61_claims.ipynb #91947a5f
+# %% ../nbs/api/61_claims.ipynb #6bb93d2e
 def _say(x):
     "A number for people: four digits, or all of a large whole number."
     if np.isinf(x): return "∞" if x > 0 else "-∞"
@@ -264,7 +264,7 @@ def _judge_one(c, measure, here):
 
 def _exact_text(m): return m if isinstance(m, str) else f"{float(m):,.10g}"
 
-# %% ../nbs/api/61_claims.ipynb #8181cde8
+# %% ../nbs/api/61_claims.ipynb #db037a6f
 _COLOURS = {"reproduced": "#009E73", "holds here": "#009E73", "recomputation agrees": "#0072B2", "not reproduced": "#D55E00",
             "does not hold here": "#D55E00", "recomputation disagrees": "#D55E00", "undecided": "#B07500"}
 
@@ -275,23 +275,25 @@ class Verdicts(pd.DataFrame):
 
     def _repr_html_(self):
         if not {"paper", "id", "statement", "verdict"} <= set(self.columns): return super()._repr_html_()
-        cell = lambda text, more="": f'<td style="text-align:left;vertical-align:top;white-space:normal;{more}">{text}</td>'
+        several = self.paper.nunique() > 1
+        cell = lambda text, more="": f'<td style="text-align:left{more}">{text}</td>'
         def line(r):
             get = lambda name: html.escape(str(r[name])) if name in r and r[name] == r[name] and r[name] is not None else ""
+            name = f"{get('paper')}/{get('id')}" if several else get("id")
             where = " · ".join(filter(None, [get("data"), get("profile")]))
-            return "<tr>" + cell(f"<b>{get('id')}</b>") + cell(get("statement")) + cell(get("published")) + cell(
-                f"{get('ours')} <small>{get('interval')}</small>") + cell(f"<b>{get('verdict')}</b>", f"color:{_COLOURS.get(r['verdict'], '#666666')}") + cell(
+            return '<tr style="vertical-align:top">' + cell(f"<b>{name}</b>") + cell(get("statement")) + cell(get("published")) + cell(
+                f"{get('ours')} <small>{get('interval')}</small>") + cell(f"<b>{get('verdict')}</b>", f";color:{_COLOURS.get(r['verdict'], '#666666')}") + cell(
                 f"{get('why')}{' <small>(' + where + ')</small>' if where else ''}") + "</tr>"
         head = "".join(f'<th style="text-align:left">{h}</th>' for h in ("claim", "what it says", "published", "ours", "verdict", "why, where"))
         return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(line(r) for _, r in self.iterrows())}</tbody></table>"
 
-# %% ../nbs/api/61_claims.ipynb #6d3e55e7
+# %% ../nbs/api/61_claims.ipynb #8012c8e3
 def judge(
     paper: str,  # one of `PAPERS`
     measures: dict,  # id of a claim -> what was measured, in the form its kind takes
     data: str,  # what it was measured on: "omniglot", "glyphs", "mini-ImageNet", ...
     profile: str,  # at which scale: "smoke", "laptop", "gpu", "paper"
-    **setting,  # what else claims may need: critics="released", split="lake", backbone="resnet18", device="GPU"
+    **setting,  # what else claims may need: critics="serre2022", split="lake", backbone="resnet18", device="GPU"
 ) -> Verdicts:  # one row a claim: paper, id, statement, kind, published, ours, interval, verdict, why, rows, statistic, low, high, data, profile
     "Judge what was measured against what was published."
     known = {c["id"]: c for c in claims(paper, cells=True).to_dict("records")}
@@ -299,7 +301,7 @@ def judge(
     rows = [dict(_judge_one(choose(id, known, f"claim of {paper}"), m, here), data=data, profile=profile) for id, m in measures.items()]
     return Verdicts(rows, columns=None if rows else ["paper", "id", "statement", "verdict"])
 
-# %% ../nbs/api/61_claims.ipynb #2084aba6
+# %% ../nbs/api/61_claims.ipynb #36a4f8e8
 _OWN = {}  # paper -> functions that measure claims on the paper's own numbers
 
 def _own_numbers(paper):
@@ -322,7 +324,7 @@ def recomputed(
         tables.append(pd.DataFrame([_judge_one(known[id], m, {}) for id, m in measures.items()]))
     return Verdicts(pd.concat(tables, ignore_index=True).assign(data="the paper's own numbers", profile=""))
 
-# %% ../nbs/api/61_claims.ipynb #b3012e2e
+# %% ../nbs/api/61_claims.ipynb #5005306a
 def _rho_of(p, n):
     "The correlation whose two-sided t-test on n points gives p."
     from scipy.stats import t
@@ -349,7 +351,7 @@ def _generation_points():
             "E3": {"GAN": abs(mean(un_r, rn_r) - human_r), "VAE": abs(mean(ns_r, stn_r) - human_r)},
             "E3d": {"GAN": abs(mean(un, rn) - human), "VAE": abs(mean(ns, stn) - human)}}
 
-# %% ../nbs/api/61_claims.ipynb #b0ccf21a
+# %% ../nbs/api/61_claims.ipynb #45c0517d
 @_own_numbers("alpha_tim")
 def _alpha_tim_drops():
     t = published("alpha_tim_tables_1_2")
@@ -376,7 +378,7 @@ def _alpha_tim_leads():
     return {"V7": (lead > 0).mean(), "V7a": lead.min(), "V7b": lead.max(), "V8": best.mean(), "V8a": [(~best).sum(), len(best)],
             "V9": (below < inductive["mini-ImageNet", "resnet18", 1]).mean(), "V24": gains, "V26": (ours - cells["TIM"]).min()}
 
-# %% ../nbs/api/61_claims.ipynb #1811dec5
+# %% ../nbs/api/61_claims.ipynb #cb450e90
 @_own_numbers("omniglot_eval")
 def _omniglot_errors():
     t = published("omniglot_eval_error").pivot_table(index=["way", "shots"], columns="protocol", values="error_percent")
@@ -417,7 +419,7 @@ def _bongard_spreads():
     return {"B3": printed("table3_full", "FF"), "B3b": printed("table3_full", "BA"), "B8": printed("table2_freeform_only", "FF"),
             "B16t": sum(e("B16s")) - 12_000, "B18t": sum(e("B18")) - 12_000}
 
-# %% ../nbs/api/61_claims.ipynb #1bcf27b7
+# %% ../nbs/api/61_claims.ipynb #ef55cdb8
 @_own_numbers("stability")
 def _stability_identities():
     from scipy import stats
@@ -444,7 +446,7 @@ def _stability_sentences():
             "T11": of, "T11b": max(of["normalised"]), "T12": of, "T12b": max(of["normalised+search"]),
             "T14": [round(np.ptp(of[s]), 6) for s in ("default", "normalised")], "D3": np.prod(e("D1")) - e("D2")[0], "D4": published("stability_table_4_anova").num_df[0] - (e("D1")[0] - 1)}
 
-# %% ../nbs/api/61_claims.ipynb #6e94173f
+# %% ../nbs/api/61_claims.ipynb #2d481e68
 def save_verdicts(
     experiment: str,  # "exp_beta"
     verdicts,  # what `judge` returned
@@ -467,7 +469,7 @@ def verdicts(
     found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["paper", "id", "statement", "verdict", "experiment"])
     return Verdicts(found[found.paper == choose(paper, list(PAPERS), "paper")] if paper else found)
 
-# %% ../nbs/api/61_claims.ipynb #a43a1ccb
+# %% ../nbs/api/61_claims.ipynb #d5100ee4
 def ledger(
     paper: str | None = None,  # one of `PAPERS`; None for all
 ) -> Verdicts:  # a row for each claim and each verdict on it

@@ -10,7 +10,7 @@ from fewshot_nb.claims import Estimate, judge
 from fewshot_nb.core import InputError
 
 PAPERS = ["generation", "alpha_tim", "omniglot_eval", "bongard", "stability"]
-PAPER = dict(data="omniglot", profile="paper", critics="released")
+PAPER = dict(data="omniglot", profile="paper", critics="serre2022")
 
 
 def verdict(kind, expected, tolerance, measure, needs="data=omniglot profile=paper", **here):
@@ -62,7 +62,7 @@ def test_each_kind_says_yes_no_and_undecided(kind, expected, tolerance, yes, no,
 
 def test_a_word_on_what_was_measured_comes_with_each_verdict():
     rows = pd.DataFrame(dict(beta=x4, diversity=2 - .2*x4 + .01*wiggle, seed=np.tile([0, 1], 4)))
-    found = judge("generation", {"N3": rows, "H1": 1.2863, "M1": {"human": 1.3, "VAE-NS": [1.7, 1.8, 1.75]}}, data="omniglot", profile="laptop", critics="released")
+    found = judge("generation", {"N3": rows, "H1": 1.2863, "M1": {"human": 1.3, "VAE-NS": [1.7, 1.8, 1.75]}}, data="omniglot", profile="laptop", critics="serre2022")
     assert list(found.id) == ["N3", "H1", "M1"] and list(found["rows"]) == [8, 1, 4]
     assert list(found.verdict) == ["holds here", "reproduced", "holds here"]
     assert found.statistic[0] == -1 and found.interval[0] == "[-1, -0.8853]" and "without DA-GAN-UN, DA-GAN-RN, VAE-STN" in found.why[2]
