@@ -6,7 +6,7 @@
 __all__ = ['DISTORTIONS', 'Distortion', 'crop_boxes', 'crop_matrix', 'affine_matrix', 'corner_moves', 'perspective_matrix',
            'warp', 'binarise', 'random_homographies', 'augment', 'nt_xent', 'train_simclr']
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #1afa1e5f
+# %% ../../nbs/api/43_train_contrastive.ipynb #075ca56c
 from dataclasses import asdict, dataclass
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from ..core import InputError, choose, device as find_device, torch_rng
 from .episodic import fresh_critic, keep_freed_memory
 from .loop import State, descend, run
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #63b8dd0d
+# %% ../../nbs/api/43_train_contrastive.ipynb #43e9e6e6
 @dataclass(frozen=True)
 class Distortion:
     "How far views are distorted."
@@ -33,7 +33,7 @@ DISTORTIONS = dict(moderate=Distortion(),
     light=Distortion((.05, .95), (.9, 1.1), 7., 3., (.9, 1.1), 5., .25),
     strong=Distortion((.2, .8), (.6, 1.4), 30., 10., (.5, 1.5), 20., .75))
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #153e2033
+# %% ../../nbs/api/43_train_contrastive.ipynb #8b19f016
 def _uniform(n, low, high, g): return low + (high - low)*torch.rand(n, generator=g, device=g.device)
 
 def _whole_number(n, most, g):
@@ -45,7 +45,7 @@ def _matrix(*rows):
     n = next(r for r in rows if isinstance(r, Tensor))
     return torch.stack([r if isinstance(r, Tensor) else torch.full_like(n, r) for r in rows], -1).unflatten(-1, (3, 3))
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #75ab66b7
+# %% ../../nbs/api/43_train_contrastive.ipynb #d81abd22
 def crop_boxes(
     n: int,  # how many
     size: int,  # side of the images in pixels
@@ -67,7 +67,7 @@ def crop_matrix(box: Float[Tensor, "n 4"], size: int) -> Float[Tensor, "n 3 3"]:
     x, y, w, h = box.unbind(1)
     return _matrix(w/size, 0, x, 0, h/size, y, 0, 0, 1)
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #aafb281e
+# %% ../../nbs/api/43_train_contrastive.ipynb #e1c125ac
 def affine_matrix(
     degrees: Float[Tensor, "n"],  # rotation, clockwise
     shift: Float[Tensor, "n 2"],  # along x and y, pixels
@@ -84,7 +84,7 @@ def affine_matrix(
     centred = _matrix(torch.ones_like(a), 0, -c, 0, 1, -c, 0, 0, 1)
     return torch.linalg.inv(placed @ zoomed @ turned @ sheared @ centred)
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #73fa57e3
+# %% ../../nbs/api/43_train_contrastive.ipynb #0e5902cd
 def corner_moves(n: int, size: int, d: Distortion, g: torch.Generator) -> Float[Tensor, "n 4 2"]:
     "How far the corners (upper left, upper right, lower right, lower left) move along x and y, whole pixels, all inwards."
     inward = _whole_number((n, 4, 2), int(d.perspective*(size//2)), g)
@@ -101,7 +101,7 @@ def perspective_matrix(moves: Float[Tensor, "n 4 2"], size: int) -> Float[Tensor
     units = torch.tensor([size, size, 1.], device=moves.device)
     return torch.cat([h, one[:, :1]], 1).unflatten(1, (3, 3))*units[:, None]/units
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #94dacd1e
+# %% ../../nbs/api/43_train_contrastive.ipynb #c9fbcd1a
 def warp(
     images: Float[Tensor, "n 1 H H"],  # square images, strokes 1 on 0
     matrices: Float[Tensor, "n 3 3"],  # where each place of the result looks, in pixels
@@ -113,7 +113,7 @@ def warp(
     x, y, z = (places @ matrices.mT).unflatten(1, (size, size)).unbind(-1)
     return F.grid_sample(images, torch.stack([x, y], -1)/z[..., None]*(2/size) - 1, align_corners=False)
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #f23d38dc
+# %% ../../nbs/api/43_train_contrastive.ipynb #dd7aa622
 def binarise(
     images: Float[Tensor, "n 1 H W"],  # grey images
 ) -> Float[Tensor, "n 1 H W"]:
@@ -145,7 +145,7 @@ def augment(
     "A distorted black and white view of each image."
     return binarise(warp(images, random_homographies(len(images), images.shape[-1], strength, generator)))
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #5af1e395
+# %% ../../nbs/api/43_train_contrastive.ipynb #960f7949
 def nt_xent(
     a: Float[Tensor, "n dim"],  # embeddings of first views
     b: Float[Tensor, "n dim"],  # embeddings of second views, in the same order
@@ -157,7 +157,7 @@ def nt_xent(
     partner = torch.arange(len(z), device=z.device).roll(len(a))
     return F.cross_entropy(logits, partner)
 
-# %% ../../nbs/api/43_train_contrastive.ipynb #8a9f1531
+# %% ../../nbs/api/43_train_contrastive.ipynb #81eab32e
 def _batch(n, batch, seed, step):
     "Sample numbers of step `step`: a new order each epoch, a function of seed and step alone."
     epoch, place = divmod(step, n//batch)
