@@ -1,0 +1,143 @@
+"`reproduce --engine slurm` on a real Slurm of one node with fake GPUs, which the test starts on loopback and stops."
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+CONF = """ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ctld}
+SlurmdPort={d}
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+AuthType=auth/munge
+AuthInfo=socket={home}/munge/socket
+SlurmUser=root
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+StateSaveLocation={home}/ctld
+SlurmdSpoolDir={home}/d
+SlurmctldPidFile={home}/ctld.pid
+SlurmdPidFile={home}/d.pid
+SlurmctldLogFile={home}/ctld.log
+SlurmdLogFile={home}/d.log
+SchedulerType=sched/builtin
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobRequeue=1
+KillWait=5
+{gres}
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 {node_gres} State=UNKNOWN
+PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def cannot(reason):
+    print(f"Slurm test not run: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    "A running cluster; its value says whether it has (fake) GPUs."
+    if os.getuid() != 0: cannot("starting munged and slurmd needs root")
+    for tool in ("slurmctld", "slurmd", "munged", "sbatch"):
+        if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin"): cannot(f"no {tool}: apt-get install slurmctld slurmd slurm-client munge")
+    home, host = Path(tempfile.mkdtemp(prefix="slurm")), socket.gethostname().split(".")[0]
+    home.chmod(0o755)
+    for folder in ("munge", "ctld", "d"): (home/folder).mkdir()
+    fake = subprocess.run(f"mknod {home}/gpu0 c 195 0 && mknod {home}/gpu1 c 195 1", shell=True).returncode == 0
+    if not fake: print("mknod is refused here: the Slurm test runs without fake GPUs")
+    (home/"slurm.conf").write_text(CONF.format(host=host, home=home, ctld=free_port(), d=free_port(),
+        gres="GresTypes=gpu" if fake else "", node_gres="Gres=gpu:2" if fake else ""))
+    if fake: (home/"gres.conf").write_text(f"NodeName={host} Name=gpu File={home}/gpu[0-1] Flags=nvidia_gpu_env\n")
+    (home/"munge/key").write_bytes(os.urandom(1024)); (home/"munge/key").chmod(0o400)
+    subprocess.run(["chown", "-R", "munge", home/"munge"], check=True)
+    m = home/"munge"
+    subprocess.run(["su", "munge", "-s", "/bin/sh", "-c", f"/usr/sbin/munged --key-file={m}/key --socket={m}/socket --pid-file={m}/pid --log-file={m}/log --seed-file={m}/seed --force"], check=True)
+    os.environ["SLURM_CONF"] = str(home/"slurm.conf")
+    path = os.environ["PATH"] + ":/usr/sbin"
+    daemons = [subprocess.Popen([shutil.which(d, path=path), "-D"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for d in ("slurmctld", "slurmd")]
+    try:
+        for _ in range(60):
+            if "idle" in subprocess.run(["sinfo", "-h", "-o", "%t"], capture_output=True, text=True).stdout: break
+            time.sleep(.5)
+        else: pytest.fail(f"the test's Slurm did not come up: {(home/'ctld.log').read_text()[-1000:]} {(home/'d.log').read_text()[-1000:]}")
+        yield fake
+    finally:
+        subprocess.run(["scancel", "-u", "root"], capture_output=True)
+        for d in daemons[::-1]: d.terminate()
+        for d in daemons: d.wait(20)
+        os.kill(int((m/"pid").read_text()), signal.SIGTERM)
+        os.environ.pop("SLURM_CONF")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def queue():
+    "Running jobs: id -> name."
+    lines = subprocess.run(["squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i"], capture_output=True, text=True).stdout.split()
+    return lines
+
+
+def batch_pid(job):
+    "A process of a running job, found by the id in its environment."
+    array, _, task = job.partition("_")
+    for proc in Path("/proc").glob("[0-9]*"):
+        try: env = (proc/"environ").read_bytes().split(b"\0")
+        except OSError: continue
+        if f"SLURM_ARRAY_JOB_ID={array}".encode() in env and f"SLURM_ARRAY_TASK_ID={task}".encode() in env and b"submitit" in (proc/"cmdline").read_bytes():
+            return int(proc.name)
+
+
+def command(out, gpus):
+    return [sys.executable, "-m", "fewshot_nb", "reproduce", "exp_beta", "--engine", "slurm", "--profile", "smoke", "--jobs", "2", "--data", "glyphs", "--out", str(out),
+            "-p", "device=cpu", *(["--gpus", "1"] if gpus else [])]
+
+
+def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
+    from fewshot_nb import experiments
+    out, disturbed = tmp_path/"results", []
+    process = subprocess.Popen(command(out, slurm), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+    end = time.time() + 400
+    while process.poll() is None and time.time() < end:
+        running = queue()
+        if not disturbed and running and batch_pid(running[0]):
+            subprocess.run(["scontrol", "requeue", running[0]], check=True)
+            disturbed.append(("requeued", running[0]))
+        elif len(disturbed) == 1 and (other := [r for r in running if r != disturbed[0][1] and batch_pid(r)]):
+            os.kill(batch_pid(other[0]), signal.SIGKILL)
+            disturbed.append(("killed", other[0]))
+        time.sleep(.3)
+    first = process.communicate()[0]
+    print(first)
+    assert [d[0] for d in disturbed] == ["requeued", "killed"]
+    assert process.returncode == 1 and "Slurm ended job" in first  # the killed job is named; the requeued one is not
+    again = subprocess.run(command(out, slurm), capture_output=True, text=True, cwd=tmp_path, timeout=400)
+    print(again.stdout, again.stderr)
+    assert again.returncode == 0, again.stderr
+    grid = experiments.find("exp_beta").grid("smoke")
+    rows = experiments.find("exp_beta").done("smoke", out, "glyphs")
+    assert len(rows) == len(grid) and set(zip(rows.beta, rows.seed)) == {(s["beta"], s["seed"]) for s in grid}
+    log = subprocess.run([sys.executable, "-m", "fewshot_nb", "logs", "exp_beta-smoke-glyphs-0000", "--out", str(out)], capture_output=True, text=True, cwd=tmp_path)
+    assert log.returncode == 0 and "no error" in log.stdout
+
+
+def test_gpus_that_the_cluster_has_not(slurm, tmp_path):
+    if slurm: cannot("this cluster has (fake) GPUs")
+    done = subprocess.run([*command(tmp_path, False), "--gpus", "1"], capture_output=True, text=True)
+    assert done.returncode == 1 and "nodes have none" in done.stderr
