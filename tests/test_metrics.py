@@ -174,3 +174,10 @@ def test_refusals(call, sentence):
     f = torch.randn(8, 4, 3, generator=torch.Generator().manual_seed(0))
     with pytest.raises(InputError) as e: call(f)
     assert sentence in str(e.value) and "\n" not in str(e.value)
+
+
+def test_claims_about_people_are_reproduced(human):
+    "Every claim that `human_claims` measures, judged in the paper's setting."
+    from fewshot_nb.claims import judge
+    verdicts = judge("generation", human[-1], data="omniglot", profile="paper", critics="serre2022")
+    assert len(verdicts) >= 19 and set(verdicts.verdict) == {"reproduced"}, verdicts[["id", "published", "ours", "verdict"]]
