@@ -176,7 +176,7 @@ class Results:
 
     def __repr__(self): return f"Results({str(self.folder)!r}, {self.experiment!r}, version={self.version}, {len(list(self._files()))} parts)"
 
-    def _files(self): return sorted(self.folder.glob("*.parquet"))
+    def _files(self): return sorted(p for p in self.folder.glob("*.parquet") if p.name != "claims.parquet")
 
 # %% ../nbs/api/60_results.ipynb #83e8861b
 @patch_to(Results)
