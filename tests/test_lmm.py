@@ -131,6 +131,27 @@ def test_agrees_with_r(path):
     assert not c.failed, f"{path.stem}: " + "; ".join(c.failed)
 
 
+@pytest.mark.parametrize("path", [p for p in SETS if p.parent == OWN], ids=lambda p: p.stem)
+def test_kenward_roger_agrees_with_pbkrtest(path):
+    r, frame, formula = read(path)
+    fit, kr = lmm(formula, frame), r["tight"]["kr"]
+    c = Compare(path.stem, 1)
+    adjusted = np.array(kr["vcov"], float)
+    se = np.sqrt(np.diag(adjusted))
+    c.check("KR covariance / (SE SE)", fit.sigma**2*fit._kenward_roger()[0]/np.outer(se, se), adjusted/np.outer(se, se), absolute=2e-6)
+    coef = fit._table(np.eye(len(se)), fit.coef.index, ddf="kenward-roger")
+    c.check("KR df", coef.df, kr["fixed"]["df"], relative=1e-5)
+    c.check("KR t", coef.t, kr["fixed"]["t value"], relative=2e-6)
+    if (kr["anova_III"] or {}).get("rows"):
+        ours = fit.anova(ddf="kenward-roger")
+        c.check("KR F", ours.f, kr["anova_III"]["F value"], relative=4e-6)
+        c.check("KR Sum Sq", ours.sum_sq, kr["anova_III"]["Sum Sq"], relative=4e-6)
+        c.check("KR denominator df", ours.den_df, kr["anova_III"]["DenDF"], relative=1e-5)
+        c.p("p of KR F", ours.p, kr["anova_III"]["Pr(>F)"])
+    with pytest.raises(InputError, match="need a REML fit"): fit.refit(reml=False)._kenward_roger()
+    assert not c.failed, f"{path.stem}: " + "; ".join(c.failed)
+
+
 def test_there_are_sets_to_compare():
     assert len(list(OWN.glob("*.json"))) >= 8
     if SHARED.parent.parent.is_dir(): assert len(list(SHARED.glob("*.json"))) >= 7
