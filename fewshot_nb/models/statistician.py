@@ -6,13 +6,13 @@
 __all__ = ['STEMS', 'FcBlock', 'ConvBlock', 'DeConvBlock', 'Residual', 'Gaussian', 'Statistic', 'Inference', 'LatentDecoder',
            'ObservationDecoder', 'kl', 'VAENS', 'counts', 'loss', 'sample']
 
-# %% ../../nbs/api/24_models_statistician.ipynb #3aa17d4c
+# %% ../../nbs/api/24_models_statistician.ipynb #cbee1c31
 import math, torch, torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, choose, torch_rng
 
-# %% ../../nbs/api/24_models_statistician.ipynb #be66a8de
+# %% ../../nbs/api/24_models_statistician.ipynb #023163f7
 def FcBlock(i, o): return nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o), nn.ELU())
 def ConvBlock(i, o, stride=1, size=3, pad=1): return nn.Sequential(nn.Conv2d(i, o, size, stride, pad), nn.BatchNorm2d(o), nn.ELU())
 def DeConvBlock(i, o): return nn.Sequential(nn.ConvTranspose2d(i, o, 2, 2), nn.BatchNorm2d(o), nn.ELU())
@@ -24,7 +24,7 @@ class Residual(nn.Module):
         self.blocks = nn.Sequential(FcBlock(dim, dim), FcBlock(dim, dim), nn.Linear(dim, dim), nn.BatchNorm1d(dim))
     def forward(self, x): return F.elu(x + self.blocks(x))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #ddb298c2
+# %% ../../nbs/api/24_models_statistician.ipynb #3eead8bd
 class Gaussian(nn.Module):
     "Features (n, dim) -> mean and log variance, each (n, out)."
     def __init__(self, dim, out):
@@ -32,7 +32,7 @@ class Gaussian(nn.Module):
         self.linear, self.norm = nn.Linear(dim, 2*out), nn.BatchNorm1d(1, eps=1e-3, momentum=1e-2)
     def forward(self, x): return self.norm(self.linear(x)[:, None])[:, 0].chunk(2, -1)
 
-# %% ../../nbs/api/24_models_statistician.ipynb #e69e2495
+# %% ../../nbs/api/24_models_statistician.ipynb #edbfe124
 def _halve(n, times): return n if times == 0 else _halve((n + 1)//2, times - 1)
 
 class _Convolutions:
@@ -55,7 +55,7 @@ class _Convolutions:
             ConvBlock(d, c), ConvBlock(c, c), DeConvBlock(c, c), ConvBlock(c, b), trim(b, 4*self.grid, quarter), DeConvBlock(b, b),
             ConvBlock(b, a), trim(a, 2*quarter, half), DeConvBlock(a, a), nn.Conv2d(a, 1, 1))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #26ceb9ad
+# %% ../../nbs/api/24_models_statistician.ipynb #e7105245
 class _Patches:
     "Patches of 4x4 pixels and one 3x3 convolution on each side."
     def __init__(self, size, widths):
@@ -69,11 +69,11 @@ class _Patches:
 
     def decoder(self):
         w, g = self.width, self.grid
-        return nn.Sequential(nn.Unflatten(1, (w, g, g)), ConvBlock(w, w), nn.ConvTranspose2d(w, 1, 4, 4))
+        return nn.Sequential(nn.Unflatten(1, (w, g, g)), ConvBlock(w, w), nn.Conv2d(w, 16, 1), nn.PixelShuffle(4))
 
 STEMS = dict(convolutions=(_Convolutions, (32, 64, 128, 256)), patches=(_Patches, (32,)))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #e8c2b1c5
+# %% ../../nbs/api/24_models_statistician.ipynb #e8b463e4
 class Statistic(nn.Module):
     "Features of a set (set, image, hidden) -> q(c | D), mean and log variance (set, context)."
     def __init__(self, hidden, context):
@@ -81,7 +81,7 @@ class Statistic(nn.Module):
         self.blocks, self.gaussian = nn.Sequential(FcBlock(hidden, hidden), FcBlock(hidden, hidden)), Gaussian(hidden, context)
     def forward(self, h): return self.gaussian(self.blocks(h.mean(1)))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #5f8dfb4d
+# %% ../../nbs/api/24_models_statistician.ipynb #3cddb458
 class Inference(nn.Module):
     "Features (set, image, hidden) and context (set, context) -> q(z | x, c), each (set, image, latent)."
     def __init__(self, hidden, context, latent):
@@ -93,7 +93,7 @@ class Inference(nn.Module):
         mean, log_var = self.gaussian(self.residual(joined.flatten(0, 1)))
         return mean.unflatten(0, h.shape[:2]), log_var.unflatten(0, h.shape[:2])
 
-# %% ../../nbs/api/24_models_statistician.ipynb #ab7bc9f8
+# %% ../../nbs/api/24_models_statistician.ipynb #27fcd2c4
 class LatentDecoder(nn.Module):
     "Context (set, context) -> p(z | c), mean and log variance (set, latent)."
     def __init__(self, hidden, context, latent):
@@ -103,7 +103,7 @@ class LatentDecoder(nn.Module):
     def forward(self, c):
         return self.gaussian(self.residual(F.elu(self.context(c) + self.above(c.new_zeros(self.above.in_features)))))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #eab52099
+# %% ../../nbs/api/24_models_statistician.ipynb #c4d4fd45
 class ObservationDecoder(nn.Module):
     "Latents (set, image, latent) and context (set, context) -> logits of ink (set, image, 1, H, W)."
     def __init__(self, hidden, context, latent, stem):
@@ -114,7 +114,7 @@ class ObservationDecoder(nn.Module):
         joined = F.elu(self.latent(z) + self.context(c)[:, None])
         return self.stem(F.elu(self.expand(joined.flatten(0, 1)))).unflatten(0, z.shape[:2])
 
-# %% ../../nbs/api/24_models_statistician.ipynb #19f8cf93
+# %% ../../nbs/api/24_models_statistician.ipynb #223251a6
 def kl(
     q_mean: Float[Tensor, "*n dim"],  # what the images say
     q_log_var: Float[Tensor, "*n dim"],
@@ -125,7 +125,7 @@ def kl(
     p_log_var = torch.as_tensor(p_log_var, dtype=q_mean.dtype, device=q_mean.device)
     return .5*(p_log_var - q_log_var + (q_log_var - p_log_var).exp() + (q_mean - p_mean).square()*(-p_log_var).exp() - 1).sum(-1)
 
-# %% ../../nbs/api/24_models_statistician.ipynb #fd11fd7a
+# %% ../../nbs/api/24_models_statistician.ipynb #34a3dd7c
 class VAENS(nn.Module):
     "VAE-NS: sets of images of one concept, explained by a context for the set and a latent for each image (Boutin et al. 2022, S9)."
     def __init__(self,
@@ -155,7 +155,7 @@ class VAENS(nn.Module):
         "Features of each image."
         return self.project(self.encoder(x.flatten(0, 1))).unflatten(0, x.shape[:2])
 
-# %% ../../nbs/api/24_models_statistician.ipynb #5ae38003
+# %% ../../nbs/api/24_models_statistician.ipynb #326acaec
 def counts(
     model: VAENS,  # any size
 ) -> dict:  # number of parameters
@@ -164,12 +164,12 @@ def counts(
     return dict(encoder=n(model.encoder), statistic=n(model.project, model.statistic), inference=n(model.inference),
                 latent_decoder=n(model.prior), observation_decoder=n(model.decoder), total=n(model))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #6cea1ddf
+# %% ../../nbs/api/24_models_statistician.ipynb #a27d7219
 def _drawn(mean, log_var, generator):
     "A sample of the Gaussian, differentiable in its parameters."
     return mean + (log_var/2).exp()*torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
 
-# %% ../../nbs/api/24_models_statistician.ipynb #9813c9e3
+# %% ../../nbs/api/24_models_statistician.ipynb #dd8519c0
 def loss(
     self: VAENS,
     x: Float[Tensor, "set image 1 H W"],  # sets of images of one concept each, in [0, 1]
@@ -191,7 +191,7 @@ def loss(
 
 VAENS.loss = loss
 
-# %% ../../nbs/api/24_models_statistician.ipynb #4c7201c5
+# %% ../../nbs/api/24_models_statistician.ipynb #7d5db554
 @torch.no_grad()
 def sample(
     self: VAENS,
