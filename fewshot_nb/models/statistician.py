@@ -6,13 +6,13 @@
 __all__ = ['STEMS', 'FcBlock', 'ConvBlock', 'DeConvBlock', 'Residual', 'Gaussian', 'Statistic', 'Inference', 'LatentDecoder',
            'ObservationDecoder', 'kl', 'VAENS', 'counts', 'loss', 'sample']
 
-# %% ../../nbs/api/24_models_statistician.ipynb #cbee1c31
+# %% ../../nbs/api/24_models_statistician.ipynb #4b8aed39
 import math, torch, torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, choose, torch_rng
 
-# %% ../../nbs/api/24_models_statistician.ipynb #023163f7
+# %% ../../nbs/api/24_models_statistician.ipynb #07a6d73b
 def FcBlock(i, o): return nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o), nn.ELU())
 def ConvBlock(i, o, stride=1, size=3, pad=1): return nn.Sequential(nn.Conv2d(i, o, size, stride, pad), nn.BatchNorm2d(o), nn.ELU())
 def DeConvBlock(i, o): return nn.Sequential(nn.ConvTranspose2d(i, o, 2, 2), nn.BatchNorm2d(o), nn.ELU())
@@ -24,15 +24,19 @@ class Residual(nn.Module):
         self.blocks = nn.Sequential(FcBlock(dim, dim), FcBlock(dim, dim), nn.Linear(dim, dim), nn.BatchNorm1d(dim))
     def forward(self, x): return F.elu(x + self.blocks(x))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #3eead8bd
+# %% ../../nbs/api/24_models_statistician.ipynb #4b6dcabd
+def _whole(x):
+    "Half precision (under autocast) back to float32: divergences and likelihoods are never computed in it."
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
 class Gaussian(nn.Module):
     "Features (n, dim) -> mean and log variance, each (n, out)."
     def __init__(self, dim, out):
         super().__init__()
         self.linear, self.norm = nn.Linear(dim, 2*out), nn.BatchNorm1d(1, eps=1e-3, momentum=1e-2)
-    def forward(self, x): return self.norm(self.linear(x)[:, None])[:, 0].chunk(2, -1)
+    def forward(self, x): return self.norm(_whole(self.linear(x))[:, None])[:, 0].chunk(2, -1)
 
-# %% ../../nbs/api/24_models_statistician.ipynb #edbfe124
+# %% ../../nbs/api/24_models_statistician.ipynb #8803b89f
 def _halve(n, times): return n if times == 0 else _halve((n + 1)//2, times - 1)
 
 class _Convolutions:
@@ -55,7 +59,7 @@ class _Convolutions:
             ConvBlock(d, c), ConvBlock(c, c), DeConvBlock(c, c), ConvBlock(c, b), trim(b, 4*self.grid, quarter), DeConvBlock(b, b),
             ConvBlock(b, a), trim(a, 2*quarter, half), DeConvBlock(a, a), nn.Conv2d(a, 1, 1))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #e7105245
+# %% ../../nbs/api/24_models_statistician.ipynb #329fb03e
 class _Patches:
     "Patches of 4x4 pixels and one 3x3 convolution on each side."
     def __init__(self, size, widths):
@@ -73,7 +77,7 @@ class _Patches:
 
 STEMS = dict(convolutions=(_Convolutions, (32, 64, 128, 256)), patches=(_Patches, (32,)))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #e8b463e4
+# %% ../../nbs/api/24_models_statistician.ipynb #57cdde03
 class Statistic(nn.Module):
     "Features of a set (set, image, hidden) -> q(c | D), mean and log variance (set, context)."
     def __init__(self, hidden, context):
@@ -81,7 +85,7 @@ class Statistic(nn.Module):
         self.blocks, self.gaussian = nn.Sequential(FcBlock(hidden, hidden), FcBlock(hidden, hidden)), Gaussian(hidden, context)
     def forward(self, h): return self.gaussian(self.blocks(h.mean(1)))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #3cddb458
+# %% ../../nbs/api/24_models_statistician.ipynb #1c6c5e5d
 class Inference(nn.Module):
     "Features (set, image, hidden) and context (set, context) -> q(z | x, c), each (set, image, latent)."
     def __init__(self, hidden, context, latent):
@@ -93,7 +97,7 @@ class Inference(nn.Module):
         mean, log_var = self.gaussian(self.residual(joined.flatten(0, 1)))
         return mean.unflatten(0, h.shape[:2]), log_var.unflatten(0, h.shape[:2])
 
-# %% ../../nbs/api/24_models_statistician.ipynb #27fcd2c4
+# %% ../../nbs/api/24_models_statistician.ipynb #efde665d
 class LatentDecoder(nn.Module):
     "Context (set, context) -> p(z | c), mean and log variance (set, latent)."
     def __init__(self, hidden, context, latent):
@@ -103,7 +107,7 @@ class LatentDecoder(nn.Module):
     def forward(self, c):
         return self.gaussian(self.residual(F.elu(self.context(c) + self.above(c.new_zeros(self.above.in_features)))))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #c4d4fd45
+# %% ../../nbs/api/24_models_statistician.ipynb #88bc116a
 class ObservationDecoder(nn.Module):
     "Latents (set, image, latent) and context (set, context) -> logits of ink (set, image, 1, H, W)."
     def __init__(self, hidden, context, latent, stem):
@@ -114,7 +118,7 @@ class ObservationDecoder(nn.Module):
         joined = F.elu(self.latent(z) + self.context(c)[:, None])
         return self.stem(F.elu(self.expand(joined.flatten(0, 1)))).unflatten(0, z.shape[:2])
 
-# %% ../../nbs/api/24_models_statistician.ipynb #223251a6
+# %% ../../nbs/api/24_models_statistician.ipynb #0193beb0
 def kl(
     q_mean: Float[Tensor, "*n dim"],  # what the images say
     q_log_var: Float[Tensor, "*n dim"],
@@ -125,7 +129,7 @@ def kl(
     p_log_var = torch.as_tensor(p_log_var, dtype=q_mean.dtype, device=q_mean.device)
     return .5*(p_log_var - q_log_var + (q_log_var - p_log_var).exp() + (q_mean - p_mean).square()*(-p_log_var).exp() - 1).sum(-1)
 
-# %% ../../nbs/api/24_models_statistician.ipynb #34a3dd7c
+# %% ../../nbs/api/24_models_statistician.ipynb #bb5316e9
 class VAENS(nn.Module):
     "VAE-NS: sets of images of one concept, explained by a context for the set and a latent for each image (Boutin et al. 2022, S9)."
     def __init__(self,
@@ -133,8 +137,8 @@ class VAENS(nn.Module):
         stem: str = "convolutions",  # "convolutions" (the paper's), or "patches" (a laptop's)
         widths: tuple | None = None,  # channels of the stem: (32, 64, 128, 256) or (32,)
         hidden: int = 256,  # units of every fully connected layer
-        context: int = 512,  # dimensions of c
-        latent: int = 16,  # dimensions of z
+        context_dim: int = 512,  # dimensions of c
+        latent_dim: int = 16,  # dimensions of z
         beta: float = 1.,  # weight of KL_z, at least 0
         context_weight: float = 1.,  # weight of KL_c: anything but 1 is not the loss of Eq. 7, and below 1 no lower bound
         beta_on_context: bool = False,  # let beta multiply KL_c as well, as the authors' code does
@@ -143,19 +147,19 @@ class VAENS(nn.Module):
         for name, v in dict(beta=beta, context_weight=context_weight).items():
             if not (math.isfinite(v) and v >= 0): raise InputError(f"The weight of a divergence must be a number of 0 or more, but {name}={v} was given: take {name}=1.")
         make, default = choose(stem, STEMS, "stem")
-        self.settings = dict(image_size=image_size, stem=stem, widths=list(widths or default), hidden=hidden, context=context,
-                             latent=latent, beta=beta, context_weight=context_weight, beta_on_context=beta_on_context)
+        self.settings = dict(image_size=image_size, stem=stem, widths=list(widths or default), hidden=hidden, context_dim=context_dim,
+                             latent_dim=latent_dim, beta=beta, context_weight=context_weight, beta_on_context=beta_on_context)
         self.beta, self.context_weight, self.beta_on_context = beta, context_weight, beta_on_context
         stem = make(image_size, self.settings["widths"])
         self.encoder, self.project = stem.encoder(), FcBlock(stem.features, hidden)
-        self.statistic, self.inference = Statistic(hidden, context), Inference(hidden, context, latent)
-        self.prior, self.decoder = LatentDecoder(hidden, context, latent), ObservationDecoder(hidden, context, latent, stem)
+        self.statistic, self.inference = Statistic(hidden, context_dim), Inference(hidden, context_dim, latent_dim)
+        self.prior, self.decoder = LatentDecoder(hidden, context_dim, latent_dim), ObservationDecoder(hidden, context_dim, latent_dim, stem)
 
     def embed(self, x: Float[Tensor, "set image 1 H W"]) -> Float[Tensor, "set image hidden"]:
         "Features of each image."
         return self.project(self.encoder(x.flatten(0, 1))).unflatten(0, x.shape[:2])
 
-# %% ../../nbs/api/24_models_statistician.ipynb #326acaec
+# %% ../../nbs/api/24_models_statistician.ipynb #131d63c8
 def counts(
     model: VAENS,  # any size
 ) -> dict:  # number of parameters
@@ -164,12 +168,12 @@ def counts(
     return dict(encoder=n(model.encoder), statistic=n(model.project, model.statistic), inference=n(model.inference),
                 latent_decoder=n(model.prior), observation_decoder=n(model.decoder), total=n(model))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #a27d7219
+# %% ../../nbs/api/24_models_statistician.ipynb #b21d0b29
 def _drawn(mean, log_var, generator):
     "A sample of the Gaussian, differentiable in its parameters."
     return mean + (log_var/2).exp()*torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
 
-# %% ../../nbs/api/24_models_statistician.ipynb #dd8519c0
+# %% ../../nbs/api/24_models_statistician.ipynb #a8bc70b2
 def loss(
     self: VAENS,
     x: Float[Tensor, "set image 1 H W"],  # sets of images of one concept each, in [0, 1]
@@ -182,7 +186,7 @@ def loss(
     c = _drawn(c_mean, c_log_var, generator)
     z_mean, z_log_var = self.inference(h, c)
     p_mean, p_log_var = (v[:, None] for v in self.prior(c))
-    logits = self.decoder(_drawn(z_mean, z_log_var, generator), c)
+    logits = _whole(self.decoder(_drawn(z_mean, z_log_var, generator), c))
     reconstruction = F.binary_cross_entropy_with_logits(logits, x, reduction="sum")/(x.shape[0]*x.shape[1])
     kl_z, kl_c = kl(z_mean, z_log_var, p_mean, p_log_var).mean(), kl(c_mean, c_log_var).mean()
     weight_c = self.context_weight*(self.beta if self.beta_on_context else 1.)
@@ -191,7 +195,7 @@ def loss(
 
 VAENS.loss = loss
 
-# %% ../../nbs/api/24_models_statistician.ipynb #7d5db554
+# %% ../../nbs/api/24_models_statistician.ipynb #91f0f1d1
 @torch.no_grad()
 def sample(
     self: VAENS,
@@ -206,7 +210,7 @@ def sample(
     training, per = self.training, max(1, block//n)
     self.eval()
     try:
-        noise = torch.randn(len(prototypes), n, self.settings["latent"], generator=generator, device=prototypes.device)
+        noise = torch.randn(len(prototypes), n, self.settings["latent_dim"], generator=generator, device=prototypes.device)
         c = self.statistic(self.embed(prototypes[:, None]))[0]
         mean, log_var = (v[:, None] for v in self.prior(c))
         z = mean + (log_var/2).exp()*noise
