@@ -6,7 +6,7 @@
 __all__ = ['PAPER', 'MODEL', 'TRAINING', 'LAPTOP', 'settle', 'fit_and_judged', 'enlarge', 'stretch_and_cut', 'Exam', 'judge',
            'steps_of', 'mark', 'make_model', 'generator_row', 'save_sheet', 'show_sheet', 'beta_row']
 
-# %% ../nbs/api/70_generation.ipynb #294c05ad
+# %% ../nbs/api/70_generation.ipynb #98af353c
 import functools, hashlib, json, math
 from pathlib import Path
 import numpy as np, torch, torch.nn.functional as F
@@ -21,7 +21,7 @@ from .models.backbones import critics as read_critics, embed
 from .models.statistician import VAENS, counts
 from .train.generative import steps_an_epoch, train_generator
 
-# %% ../nbs/api/70_generation.ipynb #f0aa35cb
+# %% ../nbs/api/70_generation.ipynb #5f056ace
 PAPER = dict(
     beta=1., seed=0,
     image_size=50, stem="convolutions", widths=None, hidden=256, context_dim=512, latent_dim=16, context_weight=1., beta_on_context=False,  # the model
@@ -32,7 +32,7 @@ MODEL = "image_size", "stem", "widths", "hidden", "context_dim", "latent_dim", "
 TRAINING = "sets", "context", "lr", "weight_decay", "clamp", "schedule", "annealing", "augmentation", "precision", "seed"
 LAPTOP = dict(image_size=28, stem="patches", context_dim=128, epochs=None, steps=1500, lr=2e-3, context=5, context_weight=.15, schedule="fall", annealing=False, augmentation="none", cut=True)
 
-# %% ../nbs/api/70_generation.ipynb #e26cda42
+# %% ../nbs/api/70_generation.ipynb #d221d5b2
 def settle(
     setting: dict,  # what differs from `PAPER`
 ) -> dict:
@@ -46,7 +46,7 @@ def settle(
     if (s["steps"] is None) == (s["epochs"] is None): raise InputError(f"A training needs either steps or epochs, but steps={s['steps']} and epochs={s['epochs']} were given.")
     return s
 
-# %% ../nbs/api/70_generation.ipynb #b1b8edb2
+# %% ../nbs/api/70_generation.ipynb #6c9b2ff8
 @functools.lru_cache(4)
 def fit_and_judged(
     size: int,  # side in pixels
@@ -59,7 +59,7 @@ def fit_and_judged(
     held = torch.tensor([name[-2:] in ("04", "05", "06") for name in fit.names])
     return fit.select(~held), fit.select(held)
 
-# %% ../nbs/api/70_generation.ipynb #cf192978
+# %% ../nbs/api/70_generation.ipynb #75489790
 def enlarge(
     x: Float[Tensor, "*n 1 H W"],  # images
     size: int = 50,  # side in pixels that the critics look at
@@ -68,7 +68,7 @@ def enlarge(
     if x.shape[-1] == size: return x
     return F.interpolate(x.flatten(0, -4), (size, size), mode="bilinear", align_corners=False).unflatten(0, x.shape[:-3])
 
-# %% ../nbs/api/70_generation.ipynb #7e1a4c79
+# %% ../nbs/api/70_generation.ipynb #40be32bb
 def stretch_and_cut(
     x: Float[Tensor, "*n H W"],  # greys
 ) -> Float[Tensor, "*n H W"]:  # 0 or 1
@@ -76,7 +76,7 @@ def stretch_and_cut(
     low, high = x.amin((-1, -2), keepdim=True), x.amax((-1, -2), keepdim=True)
     return ((x - low) > (high - low)/2).to(x.dtype)
 
-# %% ../nbs/api/70_generation.ipynb #2ade3019
+# %% ../nbs/api/70_generation.ipynb #8393674e
 class Exam:
     "Classes that generators have never seen, the prototype of each, and the two critics."
     def __init__(self,
@@ -92,7 +92,7 @@ class Exam:
         self.support = embed(critics.proto_net, bank.take(self.prototypes))
         self.size = bank.shape[-1]
 
-# %% ../nbs/api/70_generation.ipynb #93332857
+# %% ../nbs/api/70_generation.ipynb #1e3e7a16
 def judge(
     self: Exam,
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
@@ -110,7 +110,7 @@ def judge(
 
 Exam.judge = judge
 
-# %% ../nbs/api/70_generation.ipynb #3f675445
+# %% ../nbs/api/70_generation.ipynb #dc7fe3bf
 def steps_of(s: dict, bank: Bank) -> int:
     "The length of a training in steps."
     return s["steps"] if s["steps"] is not None else s["epochs"]*steps_an_epoch(bank, s["sets"], s["context"], s["augmentation"])
@@ -128,7 +128,7 @@ def make_model(
         torch.manual_seed(torch_rng(s["seed"], "weights").initial_seed())
         return VAENS(**{k: s[k] for k in MODEL})
 
-# %% ../nbs/api/70_generation.ipynb #90747876
+# %% ../nbs/api/70_generation.ipynb #4195b1e7
 def generator_row(
     setting: dict,  # what differs from `PAPER`
     fit: Bank,  # the images to learn from, on the device
@@ -154,7 +154,7 @@ def generator_row(
         checkpoint.unlink(missing_ok=True)
     return row
 
-# %% ../nbs/api/70_generation.ipynb #2ea95a80
+# %% ../nbs/api/70_generation.ipynb #1cb08074
 def save_sheet(
     path,  # an *.npz file
     prototypes: Float[Tensor, "class 1 H W"],  # what the generator was shown
@@ -184,7 +184,7 @@ def show_sheet(
     ax.set_axis_off(); ax.set_title(title, fontsize=9)
     return ax
 
-# %% ../nbs/api/70_generation.ipynb #db09ce51
+# %% ../nbs/api/70_generation.ipynb #81e1ce45
 @functools.lru_cache(2)
 def _exam(data, tune, which, weights, device):
     bank = fit_and_judged(50, data, tune)[1].to(device)

@@ -6,13 +6,13 @@
 __all__ = ['STEMS', 'FcBlock', 'ConvBlock', 'DeConvBlock', 'Residual', 'Gaussian', 'Statistic', 'Inference', 'LatentDecoder',
            'ObservationDecoder', 'kl', 'VAENS', 'counts', 'loss', 'sample']
 
-# %% ../../nbs/api/24_models_statistician.ipynb #3912749c
+# %% ../../nbs/api/24_models_statistician.ipynb #8408f370
 import math, torch, torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, choose, torch_rng
 
-# %% ../../nbs/api/24_models_statistician.ipynb #0457cf46
+# %% ../../nbs/api/24_models_statistician.ipynb #a47657c5
 def FcBlock(i, o): return nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o), nn.ELU())
 def ConvBlock(i, o, stride=1, size=3, pad=1): return nn.Sequential(nn.Conv2d(i, o, size, stride, pad), nn.BatchNorm2d(o), nn.ELU())
 def DeConvBlock(i, o): return nn.Sequential(nn.ConvTranspose2d(i, o, 2, 2), nn.BatchNorm2d(o), nn.ELU())
@@ -24,7 +24,7 @@ class Residual(nn.Module):
         self.blocks = nn.Sequential(FcBlock(dim, dim), FcBlock(dim, dim), nn.Linear(dim, dim), nn.BatchNorm1d(dim))
     def forward(self, x): return F.elu(x + self.blocks(x))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #b5c143b0
+# %% ../../nbs/api/24_models_statistician.ipynb #f097392d
 def _whole(x):
     "Half precision (under autocast) back to float32: divergences and likelihoods are never computed in it."
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
@@ -36,7 +36,7 @@ class Gaussian(nn.Module):
         self.linear, self.norm = nn.Linear(dim, 2*out), nn.BatchNorm1d(1, eps=1e-3, momentum=1e-2)
     def forward(self, x): return self.norm(_whole(self.linear(x))[:, None])[:, 0].chunk(2, -1)
 
-# %% ../../nbs/api/24_models_statistician.ipynb #6012413f
+# %% ../../nbs/api/24_models_statistician.ipynb #bc28c2e6
 def _halve(n, times): return n if times == 0 else _halve((n + 1)//2, times - 1)
 
 class _Convolutions:
@@ -59,7 +59,7 @@ class _Convolutions:
             ConvBlock(d, c), ConvBlock(c, c), DeConvBlock(c, c), ConvBlock(c, b), trim(b, 4*self.grid, quarter), DeConvBlock(b, b),
             ConvBlock(b, a), trim(a, 2*quarter, half), DeConvBlock(a, a), nn.Conv2d(a, 1, 1))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #fd254bf4
+# %% ../../nbs/api/24_models_statistician.ipynb #db5f3ddc
 class _Patches:
     "Patches of 4x4 pixels and one 3x3 convolution on each side."
     def __init__(self, size, widths):
@@ -77,7 +77,7 @@ class _Patches:
 
 STEMS = dict(convolutions=(_Convolutions, (32, 64, 128, 256)), patches=(_Patches, (32,)))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #1ca3cfaa
+# %% ../../nbs/api/24_models_statistician.ipynb #afeb0178
 class Statistic(nn.Module):
     "Features of a set (set, image, hidden) -> q(c | D), mean and log variance (set, context)."
     def __init__(self, hidden, context):
@@ -85,7 +85,7 @@ class Statistic(nn.Module):
         self.blocks, self.gaussian = nn.Sequential(FcBlock(hidden, hidden), FcBlock(hidden, hidden)), Gaussian(hidden, context)
     def forward(self, h): return self.gaussian(self.blocks(h.mean(1)))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #78eb7fe6
+# %% ../../nbs/api/24_models_statistician.ipynb #83f0e611
 class Inference(nn.Module):
     "Features (set, image, hidden) and context (set, context) -> q(z | x, c), each (set, image, latent)."
     def __init__(self, hidden, context, latent):
@@ -97,7 +97,7 @@ class Inference(nn.Module):
         mean, log_var = self.gaussian(self.residual(joined.flatten(0, 1)))
         return mean.unflatten(0, h.shape[:2]), log_var.unflatten(0, h.shape[:2])
 
-# %% ../../nbs/api/24_models_statistician.ipynb #43225a9e
+# %% ../../nbs/api/24_models_statistician.ipynb #f12566a6
 class LatentDecoder(nn.Module):
     "Context (set, context) -> p(z | c), mean and log variance (set, latent)."
     def __init__(self, hidden, context, latent):
@@ -107,7 +107,7 @@ class LatentDecoder(nn.Module):
     def forward(self, c):
         return self.gaussian(self.residual(F.elu(self.context(c) + self.above(c.new_zeros(self.above.in_features)))))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #df134bcd
+# %% ../../nbs/api/24_models_statistician.ipynb #c0ba0b95
 class ObservationDecoder(nn.Module):
     "Latents (set, image, latent) and context (set, context) -> logits of ink (set, image, 1, H, W)."
     def __init__(self, hidden, context, latent, stem):
@@ -118,7 +118,7 @@ class ObservationDecoder(nn.Module):
         joined = F.elu(self.latent(z) + self.context(c)[:, None])
         return self.stem(F.elu(self.expand(joined.flatten(0, 1)))).unflatten(0, z.shape[:2])
 
-# %% ../../nbs/api/24_models_statistician.ipynb #732e39fe
+# %% ../../nbs/api/24_models_statistician.ipynb #109d9d63
 def kl(
     q_mean: Float[Tensor, "*n dim"],  # what the images say
     q_log_var: Float[Tensor, "*n dim"],
@@ -129,7 +129,7 @@ def kl(
     p_log_var = torch.as_tensor(p_log_var, dtype=q_mean.dtype, device=q_mean.device)
     return .5*(p_log_var - q_log_var + (q_log_var - p_log_var).exp() + (q_mean - p_mean).square()*(-p_log_var).exp() - 1).sum(-1)
 
-# %% ../../nbs/api/24_models_statistician.ipynb #00b1b79c
+# %% ../../nbs/api/24_models_statistician.ipynb #b69be369
 class VAENS(nn.Module):
     "VAE-NS: sets of images of one concept, explained by a context for the set and a latent for each image (Boutin et al. 2022, S9)."
     def __init__(self,
@@ -159,7 +159,7 @@ class VAENS(nn.Module):
         "Features of each image."
         return self.project(self.encoder(x.flatten(0, 1))).unflatten(0, x.shape[:2])
 
-# %% ../../nbs/api/24_models_statistician.ipynb #3ac5c5be
+# %% ../../nbs/api/24_models_statistician.ipynb #08740372
 def counts(
     model: VAENS,  # any size
 ) -> dict:  # number of parameters
@@ -168,12 +168,12 @@ def counts(
     return dict(encoder=n(model.encoder), statistic=n(model.project, model.statistic), inference=n(model.inference),
                 latent_decoder=n(model.prior), observation_decoder=n(model.decoder), total=n(model))
 
-# %% ../../nbs/api/24_models_statistician.ipynb #0b32f132
+# %% ../../nbs/api/24_models_statistician.ipynb #49166125
 def _drawn(mean, log_var, generator):
     "A sample of the Gaussian, differentiable in its parameters."
     return mean + (log_var/2).exp()*torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
 
-# %% ../../nbs/api/24_models_statistician.ipynb #922358c8
+# %% ../../nbs/api/24_models_statistician.ipynb #d2b9e012
 def loss(
     self: VAENS,
     x: Float[Tensor, "set image 1 H W"],  # sets of images of one concept each, in [0, 1]
@@ -195,7 +195,7 @@ def loss(
 
 VAENS.loss = loss
 
-# %% ../../nbs/api/24_models_statistician.ipynb #e0e0bd56
+# %% ../../nbs/api/24_models_statistician.ipynb #d77fdb3d
 @torch.no_grad()
 def sample(
     self: VAENS,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['AUGMENTATIONS', 'draw_sets', 'turn', 'steps_an_epoch', 'Plateau', 'train_generator']
 
-# %% ../../nbs/api/44_train_generative.ipynb #58898ba6
+# %% ../../nbs/api/44_train_generative.ipynb #bb3dd053
 import contextlib, math, torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -13,7 +13,7 @@ from ..core import InputError, choose
 from ..data.bank import Bank
 from .loop import State, descend, hold_then_fall, run
 
-# %% ../../nbs/api/44_train_generative.ipynb #e94c93cf
+# %% ../../nbs/api/44_train_generative.ipynb #4692bf62
 def draw_sets(
     table: Int[Tensor, "class image"],  # the numbers of each class's samples: `bank.by_class()`
     sets: int,  # how many sets
@@ -25,7 +25,7 @@ def draw_sets(
     order = torch.rand(sets, table.shape[1], generator=generator, device=table.device).argsort(1)[:, :context]
     return table[classes[:, None], order]
 
-# %% ../../nbs/api/44_train_generative.ipynb #34ff38ca
+# %% ../../nbs/api/44_train_generative.ipynb #f5f6559b
 def turn(
     x: Float[Tensor, "set image 1 H W"],  # square images
     way: Int[Tensor, "set"],  # 0 to 7: mirrored left-right if odd, up-down if it has a 2, transposed if it has a 4
@@ -36,7 +36,7 @@ def turn(
     x = torch.where(has(2), x.flip(-2), x)
     return torch.where(has(4), x.transpose(-1, -2), x)
 
-# %% ../../nbs/api/44_train_generative.ipynb #5e51739e
+# %% ../../nbs/api/44_train_generative.ipynb #96989209
 AUGMENTATIONS = {"none": "the classes as they are", "turns": "sets turned at random: eight classes of each",
                  "reference": "turned, and an epoch holds 20 sets of each class, so that its data grows with the context"}
 
@@ -49,7 +49,7 @@ def steps_an_epoch(
     "Steps of one epoch, rounded up."
     return math.ceil(bank.classes*20/sets) if augmentation == "reference" else math.ceil(bank.n/(sets*context))
 
-# %% ../../nbs/api/44_train_generative.ipynb #15906ff6
+# %% ../../nbs/api/44_train_generative.ipynb #35a0e54f
 class Plateau:
     "Halve the learning rate after `patience` epochs without a better mean loss."
     def __init__(self, optimizer, epoch, patience=10, factor=.5):
@@ -71,7 +71,7 @@ class Plateau:
     def state_dict(self): return dict(self.memory)
     def load_state_dict(self, saved): self.memory = dict(saved)
 
-# %% ../../nbs/api/44_train_generative.ipynb #a8288da1
+# %% ../../nbs/api/44_train_generative.ipynb #ab2de7ca
 def train_generator(
     model,  # anything with `loss(x, annealing, generator) -> dict`, for instance a `VAENS`; trained in place
     bank: Bank,  # the images to learn from, square, on the model's device
@@ -110,7 +110,7 @@ def train_generator(
                 augmentation=augmentation, precision=precision, model=getattr(model, "settings", None), bank=[bank.source, bank.n, *bank.shape])
     return run(seen, state, steps, checkpoint, settings=dict(settings or {}, **mine), desc=desc, **kwargs)
 
-# %% ../../nbs/api/44_train_generative.ipynb #fa7e7d6b
+# %% ../../nbs/api/44_train_generative.ipynb #447d62c3
 def _set_loss(bank, table, sets, context, turned, epoch, precision):
     "The loss of a state's model on freshly drawn sets."
     cast = lambda: torch.autocast(bank.device.type, torch.bfloat16) if precision == "bfloat16" else contextlib.nullcontext()
