@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Opt', 'Variadic', 'command']
 
-# %% ../nbs/api/66_evaluate_command.ipynb #d45a0938
+# %% ../nbs/api/66_evaluate_command.ipynb #3a685602
 from pathlib import Path
 from typing import Annotated, Optional
 import typer
 from typer.core import TyperCommand
 from .core import InputError
 
-# %% ../nbs/api/66_evaluate_command.ipynb #77700fd7
+# %% ../nbs/api/66_evaluate_command.ipynb #6bd1fde9
 class Variadic(TyperCommand):
     "A command whose options `--shots` and `--methods` take several values after one another."
     several = ("--shots", "--methods")
@@ -29,7 +29,7 @@ class Variadic(TyperCommand):
             out.append(a)
         return super().parse_args(ctx, out)
 
-# %% ../nbs/api/66_evaluate_command.ipynb #c39391de
+# %% ../nbs/api/66_evaluate_command.ipynb #fa3c9e02
 Opt = typer.Option
 
 def command(
@@ -62,7 +62,7 @@ def _shot(text):
     if not text.isdigit(): raise InputError(f"--shots {text!r} must be whole numbers, for instance --shots 1 5.")
     return int(text)
 
-# %% ../nbs/api/66_evaluate_command.ipynb #5353d822
+# %% ../nbs/api/66_evaluate_command.ipynb #578c17bc
 def _evaluate(path, shots, way, queries, marginal, change, protocol, names, tasks, seed, device, base, split, tune, images, out):
     import time
     import pandas as pd
@@ -91,7 +91,7 @@ def _tuned(e, data, methods, spec, seed, device):
             print(f"tuned on validation classes, {spec.shot}-shot: {label} {tried.parameter[0]}={getattr(found[f'{label} tuned'], tried.parameter[0])}")
     return found
 
-# %% ../nbs/api/66_evaluate_command.ipynb #6e9bdb67
+# %% ../nbs/api/66_evaluate_command.ipynb #ac82c3c6
 def _show(e, rows, data, images, out):
     import matplotlib
     matplotlib.use("Agg")
