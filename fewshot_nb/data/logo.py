@@ -7,14 +7,14 @@ __all__ = ['KINDS', 'STROKES', 'NEAR', 'HEAVY', 'CANVAS', 'VISIBLE', 'PEN', 'OUT
            'parse_action', 'parse', 'shape', 'Actions', 'pack', 'unpack', 'gather', 'Path', 'execute', 'bounds',
            'overlap', 'Poses', 'draw_poses', 'Marks', 'marks']
 
-# %% ../../nbs/api/07_data_logo.ipynb #dab19eb6
+# %% ../../nbs/api/07_data_logo.ipynb #00f52c03
 import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 import numpy as np
 from ..core import InputError, choose
 
-# %% ../../nbs/api/07_data_logo.ipynb #7d52a9b0
+# %% ../../nbs/api/07_data_logo.ipynb #6951f558
 KINDS = ("line", "arc")
 STROKES = ("normal", "zigzag", "circle", "square", "triangle")
 
@@ -27,35 +27,35 @@ class Action:
     sweep: float = 0.  # arc only: degrees along the circle at the left, -360..360
     stroke: str = "normal"  # one of `STROKES`
 
-# %% ../../nbs/api/07_data_logo.ipynb #6f24a030
+# %% ../../nbs/api/07_data_logo.ipynb #13999d3e
 def _text(self: Action):
     size = f"{self.length:.3f}" + (f"_{(self.sweep + 360)/720:.3f}" if self.kind == "arc" else "")
     return f"{self.kind}_{self.stroke}_{size}-{(self.turn + 180)/360:.3f}"
 
 Action.__str__ = _text
 
-# %% ../../nbs/api/07_data_logo.ipynb #c94ae1d7
+# %% ../../nbs/api/07_data_logo.ipynb #4a4c3c9c
 def parse_action(
     text: str,  # "line_normal_1.000-0.500" or "arc_zigzag_0.500_0.625-0.750"
 ) -> Action:
     "One action from its official string; an `InputError` names the position (from 0) and what is wrong there."
     if not isinstance(text, str): raise InputError(f"An action is a string such as 'line_normal_1.000-0.500', not {text!r}.")
     kind, at = text.partition("_")[0], 0
-    if kind not in KINDS: _refuse(text, 0, f"'{kind}' is no move: write line or arc")
+    if kind not in KINDS: _refuse(text, 0, f"{kind!r} is no move: write line or arc")
     names = ["stroke", "length", "turn"] if kind == "line" else ["stroke", "radius", "sweep", "turn"]
     at, found = len(kind) + 1, {}
     for name, end in zip(names, "_"*(len(names) - 2) + "-\0"):
         field = text[at:].partition(end)[0]
         if end != "\0" and end not in text[at:]: _refuse(text, len(text), f"it ends before the {names[names.index(name) + 1]}")
         found[name] = field if name == "stroke" else _value(text, at, field, name)
-        if name == "stroke" and field not in STROKES: _refuse(text, at, f"'{field}' is no stroke type: write one of {', '.join(STROKES)}")
+        if name == "stroke" and field not in STROKES: _refuse(text, at, f"{field!r} is no stroke type: write one of {', '.join(STROKES)}")
         at += len(field) + 1
     turn = found["turn"]*360 - 180
     if kind == "line": return Action(kind, found["length"], turn, 0., found["stroke"])
     return Action(kind, found["radius"], turn, found["sweep"]*720 - 360, found["stroke"])
 
 def _value(text, at, field, name):
-    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", field): _refuse(text, at, f"the {name} '{field}' is no plain number of 0 or more")
+    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", field): _refuse(text, at, f"the {name} {field!r} is no plain number of 0 or more")
     value = float(field)
     if name in ("turn", "sweep") and value > 1: _refuse(text, at, f"the {name} {field} is a share of its range, so it lies in 0..1")
     if name in ("length", "radius") and value == 0: _refuse(text, at, f"the {name} must not be 0")
@@ -63,7 +63,7 @@ def _value(text, at, field, name):
 
 def _refuse(text, at, why): raise InputError(f"Malformed action {text!r} at position {at}: {why}.")
 
-# %% ../../nbs/api/07_data_logo.ipynb #39bbfcbf
+# %% ../../nbs/api/07_data_logo.ipynb #8684fe31
 def parse(
     texts,  # official action strings of one shape
 ) -> tuple:
@@ -87,7 +87,7 @@ def _short(move, turn):
     turn = float(t[2])*(1 if t[1] == "L" else -1)
     return Action("line", float(m[1]), turn) if m[1] else Action("arc", float(m[2]), turn, float(m[3]))
 
-# %% ../../nbs/api/07_data_logo.ipynb #b6f4bac9
+# %% ../../nbs/api/07_data_logo.ipynb #6e8de9e6
 class Actions(NamedTuple):
     "The actions of many shapes, one after another; shape i owns rows `first[i]:first[i + 1]`."
     kind: np.ndarray  # (action,) 0 line, 1 arc
@@ -116,7 +116,7 @@ def unpack(
     rows = [Action(KINDS[k], float(l), float(t), float(w), STROKES[s]) for k, l, t, w, s in zip(*actions[:5])]
     return [tuple(rows[a:b]) for a, b in zip(actions.first[:-1], actions.first[1:])]
 
-# %% ../../nbs/api/07_data_logo.ipynb #1214e655
+# %% ../../nbs/api/07_data_logo.ipynb #0c3b495d
 def gather(
     actions: Actions,  # packed shapes
     which,  # (shape',) numbers of the shapes wanted
@@ -128,7 +128,7 @@ def gather(
     rows = np.arange(first[-1]) + np.repeat(actions.first[which] - first[:-1], sizes)
     return Actions(*(column[rows] for column in actions[:5]), first)
 
-# %% ../../nbs/api/07_data_logo.ipynb #8e8339ac
+# %% ../../nbs/api/07_data_logo.ipynb #16d47029
 def _running(values, first, before=False):
     "Cumulative sums of `values` that start anew at each shape; `before=True` leaves out the value itself."
     total = np.cumsum(values)
@@ -154,7 +154,7 @@ class Path(NamedTuple):
 
     long = property(lambda self: self.length + self.radius*np.abs(self.sweep), doc="(action,) how far each move goes.")
 
-# %% ../../nbs/api/07_data_logo.ipynb #6e6b39b8
+# %% ../../nbs/api/07_data_logo.ipynb #3c833484
 def execute(
     actions: Actions,  # packed shapes
     x=0.,  # (shape,) start, canvas units
@@ -173,7 +173,7 @@ def execute(
     dy = length*np.sin(heading) - radius*(np.cos(heading + sweep) - np.cos(heading))
     return Path(each(x) + _running(dx, first, before=True), each(y) + _running(dy, first, before=True), heading, length, radius, sweep)
 
-# %% ../../nbs/api/07_data_logo.ipynb #0b79601f
+# %% ../../nbs/api/07_data_logo.ipynb #9eaed1e2
 def bounds(
     path: Path,  # executed shapes
     first: np.ndarray,  # (shape + 1,) `Actions.first`
@@ -189,7 +189,7 @@ def bounds(
     least, most = (np.stack([f(points[:, :, k], 1) for k in range(2)], 1) for f in (np.min, np.max))
     return np.concatenate([np.minimum.reduceat(least, first[:-1]), np.maximum.reduceat(most, first[:-1])], 1)
 
-# %% ../../nbs/api/07_data_logo.ipynb #696bb700
+# %% ../../nbs/api/07_data_logo.ipynb #ac84a240
 NEAR, HEAVY = .12, .3  # strokes closer than 12 % of a unit look like one; a stroke covered by 30 % is hard to make out
 
 def overlap(
@@ -220,7 +220,7 @@ def _overlap(actions, size, near, dots):
     close &= stroke[:, None] != stroke
     return close.any(2).reshape(n, size, dots).mean(2).max(1)
 
-# %% ../../nbs/api/07_data_logo.ipynb #7c88f545
+# %% ../../nbs/api/07_data_logo.ipynb #a7d0ff5a
 CANVAS, VISIBLE = 360., 783.  # half the side that shapes keep to; the side that is drawn
 PEN, OUTLINE, MARGIN = 8., 2.5, 12.  # canvas units: width of the pen, of a stamp's outline; how far strokes of scale 180 reach beside their path
 
@@ -256,7 +256,7 @@ def draw_poses(
         if not len(left): return Poses(x, y, heading, scale)
     raise InputError(f"{len(left)} of {n} shapes do not fit the canvas of {2*CANVAS:.0f} units at scales {low:g}..{high:g}: lower the scale or shorten the lines.")
 
-# %% ../../nbs/api/07_data_logo.ipynb #0436cf3e
+# %% ../../nbs/api/07_data_logo.ipynb #33e4af25
 class Marks(NamedTuple):
     "What is put on paper, in order. Image i owns rows `first[i]:first[i + 1]`."
     kind: np.ndarray  # (mark,) 0 pen line; 2, 3, 4 a stamp: circle, square, triangle
@@ -274,7 +274,7 @@ def _pieces(count):
     row = np.repeat(np.arange(len(count)), count)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
 
-# %% ../../nbs/api/07_data_logo.ipynb #2a1f0684
+# %% ../../nbs/api/07_data_logo.ipynb #23151f13
 def _pen(path, rows):
     count = np.maximum(np.ceil(np.abs(path.sweep[rows])/FLAT), 1).astype(np.int64)
     r, i = _pieces(count)
@@ -299,7 +299,7 @@ def _stamps(path, rows, m, size):
     x, y, heading = path.at(rows[r], i/gaps[r])
     return rows[r], x, y, heading, (size*m)[r]
 
-# %% ../../nbs/api/07_data_logo.ipynb #2d6bcbe3
+# %% ../../nbs/api/07_data_logo.ipynb #2643947b
 def marks(
     actions: Actions,  # packed shapes
     poses: Poses,  # a pose for each shape
