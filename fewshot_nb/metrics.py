@@ -7,7 +7,7 @@ __all__ = ['DISPERSIONS', 'Recognizability', 'Agreement', 'PAIRS', 'features_of'
            'win_chance', 'balanced_tasks', 'recognizability', 'agreement', 'place', 'human_features', 'at',
            'human_point', 'distance_to_humans', 'human_rows', 'human_claims']
 
-# %% ../nbs/api/50_metrics.ipynb #ec6c4845
+# %% ../nbs/api/50_metrics.ipynb #1ba024db
 import math
 from collections import namedtuple
 import numpy as np, pandas as pd, torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from .core import InputError, choose, rng
 from .models.backbones import embed, parameter_count
 
-# %% ../nbs/api/50_metrics.ipynb #0b98a0d9
+# %% ../nbs/api/50_metrics.ipynb #ea2102e5
 def features_of(
     net,  # a critic, on its device
     bank,  # a `Bank` with classes of one size
@@ -35,7 +35,7 @@ def _checked(features, what="features", least=2):
     if len(bad): raise InputError(f"{what} holds NaN or infinite values in {len(bad)} of {len(features)} classes, the first is class {int(bad[0])}: repair or leave out its images.")
     return features
 
-# %% ../nbs/api/50_metrics.ipynb #a3b54a25
+# %% ../nbs/api/50_metrics.ipynb #9a9f81c1
 def prototype_index(
     features: Float[Tensor, "class sample dim"],  # of the drawings of each class
 ) -> Int[Tensor, "class"]:
@@ -51,7 +51,7 @@ def prototypes(
     which = prototype_index(features_of(net, bank)).cpu()
     return bank.by_class().gather(1, which[:, None])[:, 0]
 
-# %% ../nbs/api/50_metrics.ipynb #3d1a87e7
+# %% ../nbs/api/50_metrics.ipynb #9a5cb2d3
 def _std(f): return f.std(1).mean(-1)
 
 def _l2(f): return f.var(1).sum(-1).sqrt()
@@ -71,7 +71,7 @@ def diversity(
     "How much the drawings of each class differ, 0 when they are all alike (Boutin et al. 2022, Eq. 2 and 3)."
     return choose(dispersion, DISPERSIONS, "dispersion")(_checked(features))
 
-# %% ../nbs/api/50_metrics.ipynb #2ce226fb
+# %% ../nbs/api/50_metrics.ipynb #f4c64dc2
 def _distances(query, support):
     "Distances (class, sample, class) of each query to each class's support."
     c, n, d = query.shape
@@ -81,7 +81,7 @@ def _own(distances):
     "Distances (class, sample) to the own class's support."
     return distances.diagonal(dim1=0, dim2=2).T
 
-# %% ../nbs/api/50_metrics.ipynb #d2860b90
+# %% ../nbs/api/50_metrics.ipynb #a97cf567
 def _log_choose(n, k): return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
 
 def win_chance(
@@ -99,7 +99,7 @@ def win_chance(
         chance += np.where(possible, np.exp(log)/(j + 1), 0)
     return torch.from_numpy(chance)
 
-# %% ../nbs/api/50_metrics.ipynb #57c60578
+# %% ../nbs/api/50_metrics.ipynb #7c024e78
 def balanced_tasks(
     classes: int,  # how many there are
     way: int,  # different classes of a task
@@ -121,7 +121,7 @@ def balanced_tasks(
         order.append(np.concatenate([start, after], 1))
     return np.concatenate(order, 1).reshape(-1, way)
 
-# %% ../nbs/api/50_metrics.ipynb #9d68d95d
+# %% ../nbs/api/50_metrics.ipynb #cab0b4d4
 Recognizability = namedtuple("Recognizability", "mean se per_class se_per_class tasks")
 
 def recognizability(
@@ -149,7 +149,7 @@ def recognizability(
     per_class = (chance*count).sum(1)/n
     return Recognizability(per_class.mean().item(), 0., per_class, torch.zeros_like(per_class), 0)
 
-# %% ../nbs/api/50_metrics.ipynb #fab5369e
+# %% ../nbs/api/50_metrics.ipynb #a0352e6d
 def _sampled(d, chance, count, way, queries, seed):
     classes, samples = chance.shape
     tasks = torch.from_numpy(balanced_tasks(classes, way, queries, seed))
@@ -170,7 +170,7 @@ def _sampled(d, chance, count, way, queries, seed):
     se = groups.square().sum().sqrt().item()/surprise.numel()
     return Recognizability(won.mean().item(), se, by_class(won)/n, by_class(surprise.square()).sqrt()/n, len(tasks))
 
-# %% ../nbs/api/50_metrics.ipynb #cc460039
+# %% ../nbs/api/50_metrics.ipynb #da44e760
 Agreement = namedtuple("Agreement", "spearman spearman_p spearman_low spearman_high pearson r2 r2_low r2_high n")
 
 def agreement(
@@ -197,7 +197,7 @@ def _rowwise(x, y):
     x, y = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
     return (x*y).sum(1)/np.sqrt((x**2).sum(1)*(y**2).sum(1))
 
-# %% ../nbs/api/50_metrics.ipynb #c65b18d8
+# %% ../nbs/api/50_metrics.ipynb #cd0de132
 def place(
     features: dict,  # "proto_net" and "simclr" -> (class, sample, 256) features of the drawings
     support: Float[Tensor, "class 256"],  # ProtoNet features of each class's prototype
@@ -236,7 +236,7 @@ def human_point(
     se = lambda x: (x.std()/len(x)**.5).item()
     return dict(diversity=d.mean().item(), diversity_se=se(d), recognizability=r.mean, recognizability_se=se(r.per_class), critics=critics.name, classes=len(d))
 
-# %% ../nbs/api/50_metrics.ipynb #cafb92d3
+# %% ../nbs/api/50_metrics.ipynb #e97cc5de
 def distance_to_humans(
     models,  # (model, 2) diversity and recognizability of each model
     human,  # (2,) those of people
@@ -249,7 +249,7 @@ def distance_to_humans(
     z = (points - points.mean(0))/spread
     return np.sqrt(((z[:-1] - z[-1])**2).sum(1))
 
-# %% ../nbs/api/50_metrics.ipynb #cf94c9e9
+# %% ../nbs/api/50_metrics.ipynb #6eb4fd99
 PAIRS = dict(H3=("proto_net std", "simclr std"), H5=("proto_net cosine", "simclr cosine"), H6=("proto_net std", "proto_net cosine"), H7=("simclr std", "simclr cosine"))
 
 def human_rows(
@@ -288,7 +288,7 @@ def human_rows(
     row(None, "classes whose two prototypes agree, %", 100*same, n=bank.classes)
     return pd.DataFrame(rows, columns="claim quantity value se low high n".split()).assign(critics=critics.name, data=bank.source)
 
-# %% ../nbs/api/50_metrics.ipynb #90fb16a9
+# %% ../nbs/api/50_metrics.ipynb #146c8dbb
 def human_claims(
     rows: pd.DataFrame,  # of `human_rows`
 ) -> dict:
