@@ -132,6 +132,20 @@ def test_agrees_with_r(path):
 
 
 @pytest.mark.parametrize("path", [p for p in SETS if p.parent == OWN], ids=lambda p: p.stem)
+def test_maximum_likelihood_agrees_with_r(path):
+    r, frame, formula = read(path)
+    fit, ml = lmm(formula, frame, reml=False), r["tight"]["ml"]
+    c = Compare(path.stem, 1)
+    c.check("ML logLik, AIC", [fit.loglik, fit.aic], [ml["logLik"], ml["AIC"]], absolute=1e-8)
+    c.check("ML theta", fit.theta, [ml["theta"][f"{r_name(g)}.(Intercept)"] for g in fit.theta.index], absolute=2e-6, relative=1e-6)
+    c.check("ML sigma", [fit.sigma], [ml["sigma"]], relative=2e-6)
+    c.table("coef", fit.coef, ml["fixed"])
+    c.check("ML ranova", fit.ranova().drop(columns="p"), np.transpose([numbers(ml["ranova"][k]) for k in ("npar", "logLik", "AIC", "LRT", "Df")]), absolute=1e-8)
+    if (ml["anova_III"] or {}).get("rows"): c.f_table(fit.anova(), ml["anova_III"])
+    assert not c.failed, f"{path.stem}: " + "; ".join(c.failed)
+
+
+@pytest.mark.parametrize("path", [p for p in SETS if p.parent == OWN], ids=lambda p: p.stem)
 def test_kenward_roger_agrees_with_pbkrtest(path):
     r, frame, formula = read(path)
     fit, kr = lmm(formula, frame), r["tight"]["kr"]

@@ -24,6 +24,9 @@ for (k in cases) {
     lsmeans = each(function(v) lsmeansLT(m, which = v)), difflsmeans = each(function(v) difflsmeans(m, which = v)),
     kr = list(anova_III = kr, vcov = tryCatch(unname(as.matrix(vcovAdj(m))), error = function(e) NULL),
               fixed = tryCatch(tab(coef(summary(m, ddf = "Kenward-Roger"))), error = function(e) NULL)))
+  ml <- suppressMessages(lmer(as.formula(k$formula), data = d, REML = FALSE, control = control))
+  tight$ml <- list(logLik = c(logLik(ml)), AIC = AIC(ml), theta = as.list(getME(ml, "theta")), sigma = sigma(ml), fixed = tab(coef(summary(ml))),
+                   anova_III = tryCatch(tab(anova(ml)), error = function(e) NULL), ranova = tab(suppressMessages(ranova(ml))))
   out <- c(k[c("name", "csv", "python_formula", "factors", "levels")], list(tight = tight))
   write(toJSON(out, digits = NA, auto_unbox = TRUE, na = "null", null = "null"), paste0(k$name, ".json"))
   cat(k$name, nobs(m), isSingular(m), unlist(tight$theta), "\n")
