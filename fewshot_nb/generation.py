@@ -4,24 +4,26 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'MODEL', 'TRAINING', 'LAPTOP', 'settle', 'fit_and_judged', 'enlarge', 'stretch_and_cut', 'Exam', 'judge',
-           'steps_of', 'mark', 'make_model', 'generator_row', 'save_sheet', 'show_sheet', 'beta_row']
+           'steps_of', 'mark', 'make_model', 'generator_row', 'save_sheet', 'show_sheet', 'beta_row', 'human_measures']
 
-# %% ../nbs/api/70_generation.ipynb #98af353c
+# %% ../nbs/api/70_generation.ipynb #e6292146
 import functools, hashlib, json, math
 from pathlib import Path
 import numpy as np, torch, torch.nn.functional as F
 from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from . import core
 from .core import InputError, choose, torch_rng, written_whole
 from .data.bank import Bank
 from .data.source import characters
-from .metrics import features_of, place, prototype_index
+from .metrics import at, human_claims, human_features, human_rows, place, prototype_index
 from .models.backbones import critics as read_critics, embed
 from .models.statistician import VAENS, counts
 from .train.generative import steps_an_epoch, train_generator
 
-# %% ../nbs/api/70_generation.ipynb #5f056ace
+# %% ../nbs/api/70_generation.ipynb #70de499f
 PAPER = dict(
     beta=1., seed=0,
     image_size=50, stem="convolutions", widths=None, hidden=256, context_dim=512, latent_dim=16, context_weight=1., beta_on_context=False,  # the model
@@ -32,13 +34,14 @@ MODEL = "image_size", "stem", "widths", "hidden", "context_dim", "latent_dim", "
 TRAINING = "sets", "context", "lr", "weight_decay", "clamp", "schedule", "annealing", "augmentation", "precision", "seed"
 LAPTOP = dict(image_size=28, stem="patches", context_dim=128, epochs=None, steps=1500, lr=2e-3, context=5, context_weight=.15, schedule="fall", annealing=False, augmentation="none", cut=True)
 
-# %% ../nbs/api/70_generation.ipynb #d221d5b2
+# %% ../nbs/api/70_generation.ipynb #279c5cd3
 def settle(
     setting: dict,  # what differs from `PAPER`
 ) -> dict:
     "All settings of one training; unknown names and impossible values are refused."
     for name in setting: choose(name, PAPER, "setting")
     s = {**PAPER, **setting}
+    if isinstance(s["widths"], str): s["widths"] = [int(w) for w in s["widths"].split(",")]  # as rows of results write it
     if "steps" in setting and setting["steps"] is not None and "epochs" not in setting: s["epochs"] = None
     for name in ("beta", "context_weight", "lr"):
         if isinstance(s[name], bool) or not isinstance(s[name], (int, float)) or not math.isfinite(s[name]) or s[name] < 0:
@@ -46,7 +49,7 @@ def settle(
     if (s["steps"] is None) == (s["epochs"] is None): raise InputError(f"A training needs either steps or epochs, but steps={s['steps']} and epochs={s['epochs']} were given.")
     return s
 
-# %% ../nbs/api/70_generation.ipynb #6c9b2ff8
+# %% ../nbs/api/70_generation.ipynb #95ea2feb
 @functools.lru_cache(4)
 def fit_and_judged(
     size: int,  # side in pixels
@@ -59,7 +62,7 @@ def fit_and_judged(
     held = torch.tensor([name[-2:] in ("04", "05", "06") for name in fit.names])
     return fit.select(~held), fit.select(held)
 
-# %% ../nbs/api/70_generation.ipynb #75489790
+# %% ../nbs/api/70_generation.ipynb #88efd20b
 def enlarge(
     x: Float[Tensor, "*n 1 H W"],  # images
     size: int = 50,  # side in pixels that the critics look at
@@ -68,7 +71,7 @@ def enlarge(
     if x.shape[-1] == size: return x
     return F.interpolate(x.flatten(0, -4), (size, size), mode="bilinear", align_corners=False).unflatten(0, x.shape[:-3])
 
-# %% ../nbs/api/70_generation.ipynb #40be32bb
+# %% ../nbs/api/70_generation.ipynb #3ee549e9
 def stretch_and_cut(
     x: Float[Tensor, "*n H W"],  # greys
 ) -> Float[Tensor, "*n H W"]:  # 0 or 1
@@ -76,23 +79,29 @@ def stretch_and_cut(
     low, high = x.amin((-1, -2), keepdim=True), x.amax((-1, -2), keepdim=True)
     return ((x - low) > (high - low)/2).to(x.dtype)
 
-# %% ../nbs/api/70_generation.ipynb #8393674e
+# %% ../nbs/api/70_generation.ipynb #e77a7981
 class Exam:
     "Classes that generators have never seen, the prototype of each, and the two critics."
     def __init__(self,
         bank: Bank,  # the classes' drawings at the critics' size, on the critics' device
         critics,  # `(proto_net, simclr, name)`, see `models.backbones.critics`
         way: int = 20,  # classes of a recognition task
+        features: dict | None = None,  # of `metrics.human_features`, where they are there already
     ):
         if not 2 <= way <= bank.classes: raise InputError(f"Recognition among way={way} classes needs that many, but there are {bank.classes}: take 2 to {bank.classes}.")
         self.critics, self.way, self.source = critics, way, bank.source
-        table = bank.by_class().to(bank.device)
-        which = prototype_index(features_of(critics.simclr, bank))
-        self.prototypes = table[torch.arange(len(table), device=bank.device), which.to(bank.device)]  # the same numbers at every size
-        self.support = embed(critics.proto_net, bank.take(self.prototypes))
-        self.size = bank.shape[-1]
+        seen = features or human_features(bank, critics)
+        which, self.size = prototype_index(seen["simclr"]), bank.shape[-1]
+        self.prototypes = at(bank.by_class().to(which.device), which)  # sample numbers, the same at every size
+        self.support = at(seen["proto_net"], which)
+        self.human = {f"human_{k}": v for k, v in self._place(seen, 0).items() if k in ("diversity", "recognizability")}
 
-# %% ../nbs/api/70_generation.ipynb #1e3e7a16
+    def _place(self, seen, seed):
+        d, sampled = place(seen, self.support, self.critics, way=self.way, method="sampled", seed=seed)
+        exact, error = place(seen, self.support, self.critics, way=self.way)[1], lambda v: float(v.std()/len(v)**.5)
+        return dict(diversity=float(d.mean()), diversity_se=error(d), recognizability=100*sampled.mean, recognizability_exact=100*exact.mean, recognizability_se=100*error(exact.per_class))
+
+# %% ../nbs/api/70_generation.ipynb #b7400a41
 def judge(
     self: Exam,
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
@@ -102,15 +111,11 @@ def judge(
     "Where the drawings lie on the diversity-recognizability plane (Boutin et al. 2022, Fig. 3)."
     x = enlarge(samples, self.size)
     if cut: x = stretch_and_cut(x)
-    seen = dict(proto_net=embed(self.critics.proto_net, x), simclr=embed(self.critics.simclr, x))
-    d, sampled = place(seen, self.support, self.critics, way=self.way, method="sampled", seed=seed)
-    _, exact = place(seen, self.support, self.critics, way=self.way)
-    error = lambda v: float(v.std()/len(v)**.5)
-    return dict(diversity=float(d.mean()), diversity_se=error(d), recognizability=100*sampled.mean, recognizability_exact=100*exact.mean, recognizability_se=100*error(exact.per_class))
+    return self._place(dict(proto_net=embed(self.critics.proto_net, x), simclr=embed(self.critics.simclr, x)), seed)
 
 Exam.judge = judge
 
-# %% ../nbs/api/70_generation.ipynb #dc7fe3bf
+# %% ../nbs/api/70_generation.ipynb #75e9df84
 def steps_of(s: dict, bank: Bank) -> int:
     "The length of a training in steps."
     return s["steps"] if s["steps"] is not None else s["epochs"]*steps_an_epoch(bank, s["sets"], s["context"], s["augmentation"])
@@ -128,7 +133,7 @@ def make_model(
         torch.manual_seed(torch_rng(s["seed"], "weights").initial_seed())
         return VAENS(**{k: s[k] for k in MODEL})
 
-# %% ../nbs/api/70_generation.ipynb #4195b1e7
+# %% ../nbs/api/70_generation.ipynb #d7c3e23b
 def generator_row(
     setting: dict,  # what differs from `PAPER`
     fit: Bank,  # the images to learn from, on the device
@@ -147,14 +152,14 @@ def generator_row(
     drawn = model.sample(prototypes, s["samples"], torch_rng(s["seed"], "samples", device=fit.device))
     last = {k: v for k, v in state.history[-1].items() if k != "step"} if state.history else {}
     row = dict(s, widths=",".join(map(str, model.settings["widths"])), steps=steps, parameters=counts(model)["total"], images=steps*s["sets"]*s["context"],
-               **last, **exam.judge(drawn, s["cut"], s["seed"]), seconds=state.seconds, step_seconds=state.seconds/max(1, steps),
+               **last, **exam.judge(drawn, s["cut"], s["seed"]), **exam.human, seconds=state.seconds, step_seconds=state.seconds/max(1, steps),
                judge=exam.critics.name, source=fit.source, sheet=f"{name}.npz")
     if folder:
         save_sheet(folder/"sheets"/row["sheet"], prototypes, drawn)
         checkpoint.unlink(missing_ok=True)
     return row
 
-# %% ../nbs/api/70_generation.ipynb #1cb08074
+# %% ../nbs/api/70_generation.ipynb #e9478033
 def save_sheet(
     path,  # an *.npz file
     prototypes: Float[Tensor, "class 1 H W"],  # what the generator was shown
@@ -172,11 +177,13 @@ def show_sheet(
     path,  # a file that `save_sheet` wrote
     ax=None,  # matplotlib axes; None: new ones
     classes: int | None = None,  # how many rows; None: all that are kept
+    samples: int | None = None,  # how many samples in a row; None: all that are kept
+    samples: int | None = None,  # how many samples of each
     title: str = "",
 ):
     "Draw a contact sheet: a row a class, its prototype in a red frame, then the samples."
     import matplotlib.pyplot as plt
-    with np.load(path) as f: p, s = f["prototypes"][:classes], f["samples"][:classes]
+    with np.load(path) as f: p, s = f["prototypes"][:classes], f["samples"][:classes, :samples]
     ax, side = ax or plt.subplots(figsize=(.4*(s.shape[1] + 1), .4*len(p)))[1], p.shape[-1]
     sheet = np.concatenate([p[:, None], s], 1).transpose(0, 2, 1, 3).reshape(len(p)*side, -1)
     ax.imshow(255 - sheet, cmap="gray", vmin=0, vmax=255)
@@ -184,12 +191,26 @@ def show_sheet(
     ax.set_axis_off(); ax.set_title(title, fontsize=9)
     return ax
 
-# %% ../nbs/api/70_generation.ipynb #81e1ce45
+# %% ../nbs/api/70_generation.ipynb #e2f11dbe
+def _seen(bank, critics):
+    "`metrics.human_features`, from the cache where they are there."
+    name = hashlib.sha256(bank.data.cpu().numpy().tobytes())
+    for net in (critics.proto_net, critics.simclr):
+        for v in net.state_dict().values(): name.update(v.cpu().numpy().tobytes())
+    path = core.cache_dir()/f"seen-{name.hexdigest()[:16]}.safetensors"
+    with core.locked(path):
+        try: kept = load_file(path)
+        except (OSError, SafetensorError):
+            kept = human_features(bank, critics)
+            with written_whole(path) as part: save_file({k: v.cpu().contiguous() for k, v in kept.items()}, part)
+    return {k: v.to(bank.device) for k, v in kept.items()}
+
 @functools.lru_cache(2)
 def _exam(data, tune, which, weights, device):
-    bank = fit_and_judged(50, data, tune)[1].to(device)
-    return Exam(bank, read_critics(which, weights, data, device))
+    bank, pair = fit_and_judged(50, data, tune)[1].to(device), read_critics(which, weights, data, device)
+    return Exam(bank, pair, features=_seen(bank, pair))
 
+# %% ../nbs/api/70_generation.ipynb #d007fda1
 def beta_row(
     setting: dict,  # what names the row, for instance `dict(beta=3, seed=0)`
     folder=None,  # where checkpoint and sample sheet go
@@ -206,3 +227,16 @@ def beta_row(
     device = core.device(device)
     fit, judged = (b.to(device) for b in fit_and_judged(s["image_size"], str(data), tune))
     return generator_row(s, fit, judged, _exam(str(data), tune, critics, weights, str(device)), folder, seconds=every_seconds)
+
+# %% ../nbs/api/70_generation.ipynb #2002abd9
+def human_measures(
+    data: str = "auto",  # see `data.source`
+    critics: str = "auto",  # see `models.backbones.critics`
+    device="auto",  # where to compute
+) -> dict:  # id of a claim -> measure
+    "The paper's claims about people and critics, measured on the test characters of the weak split."
+    device = core.device(device)
+    fit, judged = fit_and_judged(50, str(data))
+    pair = read_critics(critics, None, data, device)
+    judged = judged.to(device)
+    return human_claims(human_rows(judged, pair, fit, features=_seen(judged, pair)))
