@@ -6,7 +6,7 @@
 __all__ = ['PAPER', 'MODEL', 'TRAINING', 'LAPTOP', 'settle', 'fit_and_judged', 'enlarge', 'stretch_and_cut', 'Exam', 'judge',
            'steps_of', 'mark', 'make_model', 'generator_row', 'save_sheet', 'show_sheet', 'beta_row', 'human_measures']
 
-# %% ../nbs/api/70_generation.ipynb #e6292146
+# %% ../nbs/api/70_generation.ipynb #8b6c5b8e
 import functools, hashlib, json, math
 from pathlib import Path
 import numpy as np, torch, torch.nn.functional as F
@@ -23,7 +23,7 @@ from .models.backbones import critics as read_critics, embed
 from .models.statistician import VAENS, counts
 from .train.generative import steps_an_epoch, train_generator
 
-# %% ../nbs/api/70_generation.ipynb #70de499f
+# %% ../nbs/api/70_generation.ipynb #eb56ee8f
 PAPER = dict(
     beta=1., seed=0,
     image_size=50, stem="convolutions", widths=None, hidden=256, context_dim=512, latent_dim=16, context_weight=1., beta_on_context=False,  # the model
@@ -34,7 +34,7 @@ MODEL = "image_size", "stem", "widths", "hidden", "context_dim", "latent_dim", "
 TRAINING = "sets", "context", "lr", "weight_decay", "clamp", "schedule", "annealing", "augmentation", "precision", "seed"
 LAPTOP = dict(image_size=28, stem="patches", context_dim=128, epochs=None, steps=1500, lr=2e-3, context=5, context_weight=.15, schedule="fall", annealing=False, augmentation="none", cut=True)
 
-# %% ../nbs/api/70_generation.ipynb #279c5cd3
+# %% ../nbs/api/70_generation.ipynb #03f0a124
 def settle(
     setting: dict,  # what differs from `PAPER`
 ) -> dict:
@@ -49,7 +49,7 @@ def settle(
     if (s["steps"] is None) == (s["epochs"] is None): raise InputError(f"A training needs either steps or epochs, but steps={s['steps']} and epochs={s['epochs']} were given.")
     return s
 
-# %% ../nbs/api/70_generation.ipynb #95ea2feb
+# %% ../nbs/api/70_generation.ipynb #ff1bec2d
 @functools.lru_cache(4)
 def fit_and_judged(
     size: int,  # side in pixels
@@ -62,7 +62,7 @@ def fit_and_judged(
     held = torch.tensor([name[-2:] in ("04", "05", "06") for name in fit.names])
     return fit.select(~held), fit.select(held)
 
-# %% ../nbs/api/70_generation.ipynb #88efd20b
+# %% ../nbs/api/70_generation.ipynb #339aff7b
 def enlarge(
     x: Float[Tensor, "*n 1 H W"],  # images
     size: int = 50,  # side in pixels that the critics look at
@@ -71,7 +71,7 @@ def enlarge(
     if x.shape[-1] == size: return x
     return F.interpolate(x.flatten(0, -4), (size, size), mode="bilinear", align_corners=False).unflatten(0, x.shape[:-3])
 
-# %% ../nbs/api/70_generation.ipynb #3ee549e9
+# %% ../nbs/api/70_generation.ipynb #92339513
 def stretch_and_cut(
     x: Float[Tensor, "*n H W"],  # greys
 ) -> Float[Tensor, "*n H W"]:  # 0 or 1
@@ -79,7 +79,7 @@ def stretch_and_cut(
     low, high = x.amin((-1, -2), keepdim=True), x.amax((-1, -2), keepdim=True)
     return ((x - low) > (high - low)/2).to(x.dtype)
 
-# %% ../nbs/api/70_generation.ipynb #e77a7981
+# %% ../nbs/api/70_generation.ipynb #8d44a979
 class Exam:
     "Classes that generators have never seen, the prototype of each, and the two critics."
     def __init__(self,
@@ -101,7 +101,7 @@ class Exam:
         exact, error = place(seen, self.support, self.critics, way=self.way)[1], lambda v: float(v.std()/len(v)**.5)
         return dict(diversity=float(d.mean()), diversity_se=error(d), recognizability=100*sampled.mean, recognizability_exact=100*exact.mean, recognizability_se=100*error(exact.per_class))
 
-# %% ../nbs/api/70_generation.ipynb #b7400a41
+# %% ../nbs/api/70_generation.ipynb #10000177
 def judge(
     self: Exam,
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
@@ -115,7 +115,7 @@ def judge(
 
 Exam.judge = judge
 
-# %% ../nbs/api/70_generation.ipynb #75e9df84
+# %% ../nbs/api/70_generation.ipynb #e1db5cba
 def steps_of(s: dict, bank: Bank) -> int:
     "The length of a training in steps."
     return s["steps"] if s["steps"] is not None else s["epochs"]*steps_an_epoch(bank, s["sets"], s["context"], s["augmentation"])
@@ -133,7 +133,7 @@ def make_model(
         torch.manual_seed(torch_rng(s["seed"], "weights").initial_seed())
         return VAENS(**{k: s[k] for k in MODEL})
 
-# %% ../nbs/api/70_generation.ipynb #d7c3e23b
+# %% ../nbs/api/70_generation.ipynb #59fce1ce
 def generator_row(
     setting: dict,  # what differs from `PAPER`
     fit: Bank,  # the images to learn from, on the device
@@ -159,7 +159,7 @@ def generator_row(
         checkpoint.unlink(missing_ok=True)
     return row
 
-# %% ../nbs/api/70_generation.ipynb #e9478033
+# %% ../nbs/api/70_generation.ipynb #eef413df
 def save_sheet(
     path,  # an *.npz file
     prototypes: Float[Tensor, "class 1 H W"],  # what the generator was shown
@@ -178,7 +178,6 @@ def show_sheet(
     ax=None,  # matplotlib axes; None: new ones
     classes: int | None = None,  # how many rows; None: all that are kept
     samples: int | None = None,  # how many samples in a row; None: all that are kept
-    samples: int | None = None,  # how many samples of each
     title: str = "",
 ):
     "Draw a contact sheet: a row a class, its prototype in a red frame, then the samples."
@@ -191,7 +190,7 @@ def show_sheet(
     ax.set_axis_off(); ax.set_title(title, fontsize=9)
     return ax
 
-# %% ../nbs/api/70_generation.ipynb #e2f11dbe
+# %% ../nbs/api/70_generation.ipynb #282d6be8
 def _seen(bank, critics):
     "`metrics.human_features`, from the cache where they are there."
     name = hashlib.sha256(bank.data.cpu().numpy().tobytes())
@@ -210,7 +209,7 @@ def _exam(data, tune, which, weights, device):
     bank, pair = fit_and_judged(50, data, tune)[1].to(device), read_critics(which, weights, data, device)
     return Exam(bank, pair, features=_seen(bank, pair))
 
-# %% ../nbs/api/70_generation.ipynb #d007fda1
+# %% ../nbs/api/70_generation.ipynb #537e855d
 def beta_row(
     setting: dict,  # what names the row, for instance `dict(beta=3, seed=0)`
     folder=None,  # where checkpoint and sample sheet go
@@ -228,7 +227,7 @@ def beta_row(
     fit, judged = (b.to(device) for b in fit_and_judged(s["image_size"], str(data), tune))
     return generator_row(s, fit, judged, _exam(str(data), tune, critics, weights, str(device)), folder, seconds=every_seconds)
 
-# %% ../nbs/api/70_generation.ipynb #2002abd9
+# %% ../nbs/api/70_generation.ipynb #7afb1efa
 def human_measures(
     data: str = "auto",  # see `data.source`
     critics: str = "auto",  # see `models.backbones.critics`
