@@ -7,7 +7,7 @@ from scipy import ndimage
 
 from fewshot_nb.core import InputError
 from fewshot_nb.data import glyphs as module
-from fewshot_nb.data.glyphs import Hand, _codes, _unpack, draw, glyph_alphabets, glyphs, ink, prune, raster, skeletons, strokes, thin
+from fewshot_nb.data.glyphs import _codes, _unpack, alike, draw, glyph_alphabets, glyphs, ink, prune, raster, skeletons, strokes, thin
 
 FEW = ["Greek", "Tifinagh", "Ogham"]
 
@@ -75,17 +75,13 @@ def test_ink_is_near_omniglots(few):
     assert drawn.any((1, 2)).all() and not drawn[:, 0].any() and not drawn[:, :, -1].any()
 
 
-def blurred(lines):
-    flat = ndimage.gaussian_filter(lines.astype(np.float32), (0, 4, 4)).reshape(len(lines), -1)
-    return flat/np.linalg.norm(flat, axis=1, keepdims=True)
-
-
-@pytest.mark.parametrize("alphabet", ["Greek", "Armenian_small", "Syllabics_2", "Cyrillic"])
-def test_no_twins_within_an_alphabet(alphabet):
-    codes = _codes(glyph_alphabets().set_index("alphabet").codes[alphabet])
-    unit = blurred(prune(thin(ink(raster(codes)))))
-    near = unit @ unit.T - 2*np.eye(len(codes))
-    assert near.max() <= .97
+@pytest.mark.parametrize("alphabets", [["Greek", "Cyrillic"], ["Armenian_small"], ["Syllabics_2"]])
+def test_no_twins(alphabets):
+    codes = sum((_codes(s) for s in glyph_alphabets().set_index("alphabet").codes[alphabets]), [])
+    near = alike(codes)
+    assert np.allclose(np.diag(near), 1, atol=1e-5)
+    assert (near - 2*np.eye(len(codes))).max() <= .92
+    assert alike([ord("A"), 0x410]).min() > .97  # Latin and Cyrillic A: twins are seen as such
 
 
 def test_thinning_keeps_pieces_and_holes_and_leaves_one_pixel():
@@ -112,7 +108,7 @@ def test_strokes_go_on_straight_where_lines_cross():
 def test_a_damaged_cache_is_drawn_again(few, cache):
     first = glyphs(28, "Ogham")
     files = sorted(cache.glob("glyphs-*.safetensors"))
-    assert len(files) == 2 and all("-v" in f.name for f in files)
+    assert len(files) == 2
     for damage in (lambda b: b[:len(b)//2], lambda b: b"\xff"*64 + b[64:], lambda b: b""):
         for f in files: f.write_bytes(damage(f.read_bytes()))
         with pytest.warns(UserWarning, match="damaged and is made anew"): again = glyphs(28, "Ogham")
@@ -122,12 +118,19 @@ def test_a_damaged_cache_is_drawn_again(few, cache):
         glyphs(28, "Ogham")
 
 
+def test_another_version_has_another_cache(cache, monkeypatch):
+    glyphs(28, "Ogham")
+    before = set(cache.glob("glyphs-*.safetensors"))
+    monkeypatch.setattr(module, "_VERSION", module._VERSION + 1)
+    glyphs(28, "Ogham")
+    assert len(set(cache.glob("glyphs-*.safetensors")) - before) == 2
+
+
 def test_sizes_and_splits(cache):
     assert glyphs(105, "Ogham").shape == (1, 105, 105)
     assert set(glyphs(50, "Ogham").data.unique().tolist()) == {0, 255}
     assert len(glyphs(28, "Ogham").data.unique()) > 2 and len(glyphs(28, "Ogham", binary=True).data.unique()) == 2
     assert glyphs(28, "Ogham", "weak", "test").names == [f"Ogham/character0{i}" for i in (1, 2, 3)]
-    assert glyphs(28, FEW, "lake", "background").group_names is not None
     assert {n.split("/")[0] for n in glyphs(28, FEW, "lake", "evaluation").names} == {"Tifinagh", "Ogham"}
     assert {n.split("/")[0] for n in glyphs(28, FEW, "vinyals", "trainval").names} == {"Greek"}
 

@@ -6,7 +6,7 @@
 __all__ = ['UNIT', 'glyph_alphabets', 'raster', 'ink', 'thin', 'prune', 'strokes', 'Skeletons', 'skeletons', 'alike', 'Hand',
            'draw', 'glyphs']
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #d1a70578
+# %% ../../nbs/api/03_data_glyphs.ipynb #1ca3068a
 import hashlib, itertools
 from dataclasses import dataclass
 from importlib import resources
@@ -20,7 +20,7 @@ from ..core import InputError, choose
 from .bank import Bank
 from .omniglot import DRAWERS, SIDE, cached_bank, in_part, shrink
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #a7e815e2
+# %% ../../nbs/api/03_data_glyphs.ipynb #ac1b1821
 def glyph_alphabets() -> pd.DataFrame:
     "One row an alphabet: its number of characters, its part in the splits `lake` and `vinyals`, and its code points in hexadecimal."
     return pd.read_csv(resources.files("fewshot_nb")/"splits/glyph_alphabets.csv")
@@ -32,7 +32,7 @@ def _codes(
     ends = [p.split("-") for p in spec.split()]
     return [c for e in ends for c in range(int(e[0], 16), int(e[-1], 16) + 1)]
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #23ecbd4a
+# %% ../../nbs/api/03_data_glyphs.ipynb #7cd6a0e8
 _LONG, _MARGIN = 128, 4
 _WIDE = _LONG + 2*_MARGIN
 
@@ -59,14 +59,14 @@ def raster(
         picture[top:top + height, left:left + width] = image.resize((width, height), Image.Resampling.BILINEAR)
     return grey
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #68b3fbfd
+# %% ../../nbs/api/03_data_glyphs.ipynb #3d6298b5
 def ink(
     grey,  # (n, H, W) uint8 pictures
 ) -> np.ndarray:
     "Where there is ink: (n, H, W) bool, after a Gaussian blur of 1.6 pixels."
     return ndimage.gaussian_filter(grey.astype(np.float32), (0, 1.6, 1.6)) > 110
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #f2dbeed3
+# %% ../../nbs/api/03_data_glyphs.ipynb #58906f41
 _DY, _DX = np.array([-1, -1, 0, 1, 1, 1, 0, -1]), np.array([0, 1, 1, 1, 0, -1, -1, -1])  # N, NE, E, SE, S, SW, W, NW
 _bits = (np.arange(256)[:, None] >> np.arange(8)) & 1
 _neighbours = _bits.sum(1)
@@ -77,7 +77,7 @@ _PEEL = (_on_rim & (_N*_E*_S == 0) & (_E*_S*_W == 0), _on_rim & (_N*_E*_W == 0) 
 _pieces = sum((_bits[:, 2*k] == 0) & ((_bits[:, 2*k + 1] == 1) | (_bits[:, (2*k + 2) % 8] == 1)) for k in range(4))
 _SPARE = (_pieces == 1) & (_neighbours >= 2) & (_neighbours <= 6)
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #212707f4
+# %% ../../nbs/api/03_data_glyphs.ipynb #e5ecb4c8
 def _case(flat, at, offsets):
     "Which of the 256 neighbourhoods each pixel `at` of a flat stack has."
     case = flat[at + offsets[0]]
@@ -103,7 +103,7 @@ def thin(
         flat[some[_SPARE[_case(flat, some, offsets)]]] = 0
     return flat.reshape(stack.shape).astype(bool)
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #2ec7effe
+# %% ../../nbs/api/03_data_glyphs.ipynb #e09cd691
 _IN_PLANE = np.zeros((3, 3, 3), int)
 _IN_PLANE[1] = 1
 
@@ -124,7 +124,7 @@ def _meetings(shape, cut):
     meeting, n = ndimage.label(flat.reshape(shape), _IN_PLANE)
     return meeting.ravel()[cut], n
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #91e0df08
+# %% ../../nbs/api/03_data_glyphs.ipynb #8a2bc69f
 def prune(
     skeleton,  # (n, H, W) bool
     shorter: int = 10,  # arms of fewer pixels with a free end go
@@ -148,7 +148,7 @@ def prune(
         skeleton = thin(skeleton & ~spur[arm].reshape(skeleton.shape))
     return skeleton
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #a7379aef
+# %% ../../nbs/api/03_data_glyphs.ipynb #cc14f3dd
 def _bridged(skeleton, shorter=10):
     "Arms as in `_arms`, but those of fewer pixels that lie between meetings are part of the meeting: arm of each pixel, number, pixels of meetings, offsets."
     arm, n, cut, tips, offsets = _arms(skeleton)
@@ -161,7 +161,7 @@ def _bridged(skeleton, shorter=10):
     arm[cut] = 0
     return arm, n, cut, offsets
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #e7793bbe
+# %% ../../nbs/api/03_data_glyphs.ipynb #b4032a3e
 def _leaving(shape, arm, n, cut, offsets, reach=12):
     "Pairs of a meeting and an arm that touch, sorted by meeting, with the unit direction (dy, dx) in which the arm leaves."
     meeting, m = _meetings(shape, cut)
@@ -180,7 +180,7 @@ def _leaving(shape, arm, n, cut, offsets, reach=12):
     length = np.maximum(np.hypot(*sums), 1e-9)
     return meeting, pairs//(n + 1), pairs % (n + 1), sums[0]/length, sums[1]/length
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #061ec083
+# %% ../../nbs/api/03_data_glyphs.ipynb #51c36694
 def _straight(meeting, dy, dx):
     "For each arm at a meeting its most opposite partner there, and the cosine between their directions (2: no partner)."
     best, partner = np.full(len(meeting), 2.), np.arange(len(meeting))
@@ -193,7 +193,7 @@ def _straight(meeting, dy, dx):
             best[u[better]], partner[u[better]] = cosine[better], v[better]
     return best, partner
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #25e2fa35
+# %% ../../nbs/api/03_data_glyphs.ipynb #42757ea3
 def strokes(
     skeleton,  # (n, H, W) bool
     straight: float = -.75,  # arms that leave a meeting with a cosine below this are one stroke
@@ -217,7 +217,7 @@ def strokes(
     names, number = np.unique(picture*(n + 1) + line[whole], return_inverse=True)
     return at, number - np.searchsorted(names, np.arange(len(skeleton))*(n + 1))[picture]
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #ae5efd8d
+# %% ../../nbs/api/03_data_glyphs.ipynb #1ea5e1f2
 _FONTS = {2: "DejaVuSerif", 5: "DejaVuSansMono", 7: "DejaVuSerif-Italic", 10: "STIXGeneral", 12: "DejaVuSerif",
           15: "DejaVuSansMono", 18: "STIXGeneralItalic"}
 UNIT = 42.5  # pixels at 105 x 105
@@ -240,7 +240,7 @@ def _plain(codes) -> np.ndarray:
     "The font of most drawers for each character: DejaVu Sans, or STIX for what that lacks."
     return np.where(_has("DejaVuSans", codes), "DejaVuSans", "STIXGeneral")
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #3ee4d325
+# %% ../../nbs/api/03_data_glyphs.ipynb #901f6a40
 def skeletons(
     codes,  # Unicode code points of the characters
     chunk: int = 256,  # how many to thin at a time
@@ -263,7 +263,7 @@ def skeletons(
     unit = lambda v: ((np.concatenate(v) - (_WIDE - 1)/2)*1.6/_LONG).astype(np.float32)
     return Skeletons(unit(ys), unit(xs), np.concatenate(numbers), np.r_[0, np.cumsum(np.concatenate(lengths))], np.array(of))
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #c40dd4b5
+# %% ../../nbs/api/03_data_glyphs.ipynb #c277a686
 def alike(
     codes,  # Unicode code points
     chunk: int = 256,  # how many to thin at a time
@@ -279,7 +279,7 @@ def alike(
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     return unit @ unit.T
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #43637042
+# %% ../../nbs/api/03_data_glyphs.ipynb #bf46db80
 @dataclass(frozen=True)
 class Hand:
     "How far drawings differ: standard deviations; lengths in units of 42.5 px, angles in degrees, sizes and aspects as logarithms."
@@ -296,7 +296,7 @@ class Hand:
     size: float = 1.0  # of the longer side, in 1.6 units
     pen: float = 2.24  # radius of the pen in pixels
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #1a647910
+# %% ../../nbs/api/03_data_glyphs.ipynb #7e575644
 _WAVES, _STROKES = (4, 2), 16  # slow and quick waves an image; different slips an image, more strokes take turns
 
 def _affine(hand, seed, drawer, alphabet):
@@ -323,7 +323,7 @@ def _waves(hand, seed, drawer, n):
     angle, pace = 2*np.pi*u[..., 1], 2*np.pi*often*(.7 + .6*u[..., 0])
     return height, pace[..., None]*np.stack([np.cos(angle), np.sin(angle)], -1), 2*np.pi*u[..., 2]
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #f87093b6
+# %% ../../nbs/api/03_data_glyphs.ipynb #9a30a0a8
 def _slip(x, y, image, stroke, z, hand):
     "Points whose strokes have been shifted, turned and scaled about their middles; z (images, strokes, 4) normal."
     name = image*_STROKES + stroke % _STROKES
@@ -355,7 +355,7 @@ def _place(x, y, image, first, matrix, shift):
         out.append(np.round(v + low[image]).astype(int))
     return out
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #a7214aa7
+# %% ../../nbs/api/03_data_glyphs.ipynb #e87ab2bb
 def draw(
     lines: Skeletons,  # the characters' skeletons
     drawer: int,  # who draws, 0 .. 19
@@ -391,7 +391,7 @@ def _unpack(bits) -> np.ndarray:
     "Images (..., 105, 105) bool from bits (..., 1379)."
     return np.unpackbits(bits, axis=-1, count=SIDE*SIDE).reshape(*bits.shape[:-1], SIDE, SIDE).astype(bool)
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #c24eb2ee
+# %% ../../nbs/api/03_data_glyphs.ipynb #91a7f4aa
 _VERSION = 1  # raise when the way of drawing changes
 _FIRST = ["Greek", "Georgian_mkhedruli", "Zodiac", "Tifinagh", "Latin", "Lao", "Script_capitals", "Hebrew", "Medieval_1", "Armenian_capitals"]
 
@@ -420,7 +420,7 @@ def _drawn(names, table) -> Bank:
     classes = [f"{table.alphabet[a]}/character{i + 1:02}" for a, i in zip(number[mine], within)]
     return Bank(bits, np.repeat(np.arange(len(mine)), DRAWERS), groups, classes, names, "glyphs")
 
-# %% ../../nbs/api/03_data_glyphs.ipynb #f91c0265
+# %% ../../nbs/api/03_data_glyphs.ipynb #3f9b2375
 def glyphs(
     size: int = 50,  # side in pixels: the papers use 105, 50 (black and white), 28 and 24 (grey)
     alphabets=None,  # a number, a name or names of alphabets, see `glyph_alphabets`; None for all 50
