@@ -6,7 +6,7 @@
 __all__ = ['CLOCK', 'plain', 'key_of', 'same_rows', 'commit', 'provenance', 'merge', 'patch_to', 'Results', 'part_name',
            'evidence_folder', 'committed']
 
-# %% ../nbs/api/60_results.ipynb #3507751b
+# %% ../nbs/api/60_results.ipynb #21d797d4
 import contextlib, functools, hashlib, importlib.metadata, json, subprocess, time, warnings
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,7 +14,7 @@ import fewshot_nb
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.parquet as pq
 from .core import InputError, machine, writable, written_whole
 
-# %% ../nbs/api/60_results.ipynb #11d4774e
+# %% ../nbs/api/60_results.ipynb #50a2baf8
 def plain(value):
     "A number, word, truth value or None, without numpy's or torch's wrapping; anything longer is refused."
     if hasattr(value, "item") and getattr(value, "size", 1) != 0: value = value.item() if getattr(value, "ndim", 0) == 0 else value
@@ -33,7 +33,7 @@ def key_of(
         return int(v) if float(v).is_integer() else float(v)
     return tuple((str(k), form(setting[k])) for k in sorted(setting, key=str))
 
-# %% ../nbs/api/60_results.ipynb #04c703b7
+# %% ../nbs/api/60_results.ipynb #6e0945b9
 CLOCK = ("seconds", "start", "step_seconds")  # columns that may differ between two runs of the same thing
 
 def _bits(
@@ -62,7 +62,7 @@ def same_rows(
     ordered = lambda t: sorted(map(repr, _bits(t[columns]).itertuples(index=False, name=None)))
     return ordered(a) == ordered(b)
 
-# %% ../nbs/api/60_results.ipynb #5cbf0e9c
+# %% ../nbs/api/60_results.ipynb #b33d1633
 @functools.lru_cache
 def commit() -> str | None:
     "The git commit of the checkout this package runs from, with `+` when its files were changed since; None for an installed wheel."
@@ -72,8 +72,11 @@ def commit() -> str | None:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "-uno", "--", "fewshot_nb") else "") or None
 
+@functools.lru_cache
 def _version_of(package):
     with contextlib.suppress(importlib.metadata.PackageNotFoundError): return importlib.metadata.version(package)
+
+_machine = functools.lru_cache(machine)
 
 def provenance(
     seconds: float | None = None,  # how long the rows took
@@ -81,10 +84,10 @@ def provenance(
 ) -> dict:
     "What made a part: package version, commit, device, torch version, start time (UTC) and seconds."
     began = datetime.fromtimestamp(time.time() - (seconds or 0), timezone.utc).isoformat(timespec="seconds")
-    return dict(package=fewshot_nb.__version__, commit=commit(), device=machine(device), torch=_version_of("torch"),
+    return dict(package=fewshot_nb.__version__, commit=commit(), device=_machine(str(device)), torch=_version_of("torch"),
                 start=began, seconds=None if seconds is None else float(seconds))
 
-# %% ../nbs/api/60_results.ipynb #b072fe7e
+# %% ../nbs/api/60_results.ipynb #b139bc08
 def _frame(table):
     "An arrow table as a DataFrame in which whole numbers and truth values with gaps stay what they are."
     types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
@@ -104,7 +107,7 @@ def _stack(tables):
                 except pa.ArrowException: raise InputError(f"Column {f.name!r} is {first} in part {p} but {f.type} in part {part}: move one of the two parts away.") from None
         raise
 
-# %% ../nbs/api/60_results.ipynb #cbf5bba9
+# %% ../nbs/api/60_results.ipynb #5ee7eff1
 def merge(
     parts: dict,  # name of a part -> its rows, an arrow table or a DataFrame
     keys: list,  # key columns: together they name a row
@@ -126,7 +129,7 @@ def _settled(rows):
     "Whole numbers and truth values without gaps as numpy's own types."
     return rows.astype({c: t.numpy_dtype for c, t in rows.dtypes.items() if isinstance(t, (pd.Int64Dtype, pd.BooleanDtype)) and not rows[c].isna().any()})
 
-# %% ../nbs/api/60_results.ipynb #c2fcb85d
+# %% ../nbs/api/60_results.ipynb #26cb9a63
 def _once(rows, keys):
     "Each key once; an InputError that names key and parts where the rows differ."
     coded = _bits(rows.assign(**{k: rows[k] + 0. for k in keys if rows[k].dtype.kind == "f"}))  # -0.0 is 0.0
@@ -148,7 +151,7 @@ def _unredeemed(bad, good, keys):
         return len(good) and (good[known] == row[known]).all(axis=1).any()
     return bad[[not redeemed(row) for _, row in bad.iterrows()]]
 
-# %% ../nbs/api/60_results.ipynb #73675705
+# %% ../nbs/api/60_results.ipynb #ff8747b7
 def patch_to(cls):
     "Give a class one more method, so that a long class can be told in pieces."
     def attach(f):
@@ -156,7 +159,7 @@ def patch_to(cls):
         setattr(cls, f.__name__, f)
     return attach
 
-# %% ../nbs/api/60_results.ipynb #d17a232a
+# %% ../nbs/api/60_results.ipynb #8edd24bd
 _META = b"fewshot_nb"  # where our metadata sits among parquet's
 
 class Results:
@@ -176,9 +179,9 @@ class Results:
 
     def __repr__(self): return f"Results({str(self.folder)!r}, {self.experiment!r}, version={self.version}, {len(list(self._files()))} parts)"
 
-    def _files(self): return sorted(p for p in self.folder.glob("*.parquet") if p.name != "claims.parquet")
+    def _files(self): return sorted(self.folder.glob("*.parquet"))
 
-# %% ../nbs/api/60_results.ipynb #83e8861b
+# %% ../nbs/api/60_results.ipynb #86178e8f
 @patch_to(Results)
 def _claim(self):
     "Write whose folder this is, or check that it is ours."
@@ -202,7 +205,7 @@ def _meta(path):
     with contextlib.suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError):
         return json.loads(pq.read_schema(path).metadata[_META])
 
-# %% ../nbs/api/60_results.ipynb #f0235d86
+# %% ../nbs/api/60_results.ipynb #bd7e4dd9
 def _table(rows):
     "Rows (dicts or a DataFrame) as an arrow table."
     try:
@@ -233,7 +236,7 @@ def write(self,
         raise InputError(f"Rows of {self.experiment} need the key columns {', '.join(self.keys)}, but {'there is no row' if len(table) == 0 else 'lack ' + ', '.join(lacking)}: add them.")
     table = table.select([*[k for k in self.keys if k in table.column_names], *[c for c in table.column_names if c not in (*self.keys, "experiment", "version")]])
     table = table.add_column(0, "version", pa.array([self.version]*len(table))).add_column(0, "experiment", pa.array([self.experiment]*len(table)))
-    if "ok" in table["status"].to_pylist(): merge({"these rows": table}, ["experiment", "version", *self.keys])  # refuses two rows under one key
+    if len(table) > 1 and "ok" in table["status"].to_pylist(): merge({"these rows": table}, ["experiment", "version", *self.keys])  # refuses two rows under one key
     if setting is None: setting = {str(i): repr(key_of(r)) for i, r in enumerate(table.select([k for k in self.keys if k in table.column_names]).to_pylist())}
     path = self.folder/part_name(setting)
     if "ok" not in table["status"].to_pylist() and self._has_good(path): return path
@@ -242,27 +245,32 @@ def write(self,
 
 def _write_part(table, path, meta):
     with written_whole(path) as file:
-        pq.write_table(table.replace_schema_metadata({_META: json.dumps(meta)}), file)
+        pq.write_table(table.replace_schema_metadata({_META: json.dumps(meta)}), file, write_page_checksum=True)
+
+def _load(path):
+    "The rows of a part as an arrow table, or None where it is cut short or was damaged."
+    with contextlib.suppress(OSError, pa.ArrowException): return pq.read_table(path, page_checksum_verification=True)
 
 @patch_to(Results)
 def _has_good(self, path):
     "Whether `path` is a part of this version with a good row."
     meta = _meta(path)
-    return bool(meta) and meta.get("version") == self.version and "ok" in pq.read_table(path, columns=["status"])["status"].to_pylist()
+    table = _load(path) if meta and meta.get("version") == self.version else None
+    return table is not None and "ok" in table["status"].to_pylist()
 
-# %% ../nbs/api/60_results.ipynb #eaef7249
+# %% ../nbs/api/60_results.ipynb #43b3e8aa
 @patch_to(Results)
 def _parts(self):
     "The whole parts of this version: name -> (arrow table, metadata). What is no part of this table is set aside and named."
     found, older, aside = {}, {}, []
     for path in self._files():
-        meta, table = _meta(path), None
+        meta = _meta(path)
         ours = meta and all(json.dumps(meta.get(k)) == json.dumps(getattr(self, k)) for k in ("experiment", "keys", "grid"))
         if ours and meta["version"] != self.version: older.setdefault(meta["version"], []).append(path.name); continue
-        with contextlib.suppress(OSError, pa.ArrowException): table = pq.read_table(path) if ours else None
+        table = _load(path) if ours else None
         if table is None: aside.append(_set_aside(path)); continue
         found[path.name] = (table.replace_schema_metadata(), meta)
-    if aside: warnings.warn(f"{', '.join(aside)} in {str(self.folder)!r}: cut short or of a foreign schema, set aside as *.aside and not merged.", stacklevel=3)
+    if aside: warnings.warn(f"{', '.join(aside)} in {str(self.folder)!r}: cut short, damaged or of a foreign schema, set aside as *.aside and not merged.", stacklevel=3)
     for version, names in sorted(older.items()):
         warnings.warn(f"{', '.join(names)} in {str(self.folder)!r}: rows of version {version}, this is version {self.version}; left out, to be computed again.", stacklevel=3)
     return found
@@ -275,7 +283,7 @@ def _set_aside(path):
         path.rename(target)
     return path.name
 
-# %% ../nbs/api/60_results.ipynb #2335ed2f
+# %% ../nbs/api/60_results.ipynb #16f88b0c
 @patch_to(Results)
 def read(self,
     failed: bool = False,  # keep rows of settings that failed and have no good row
@@ -292,7 +300,7 @@ def parts(self):
                          for n, (t, m) in self._parts().items() for p in m["provenance"]],
                         columns=["part", "rows", "failed", "package", "commit", "device", "torch", "start", "seconds"])
 
-# %% ../nbs/api/60_results.ipynb #2eb7128f
+# %% ../nbs/api/60_results.ipynb #32ff8043
 @patch_to(Results)
 def missing(self,
     settings: list,  # dicts: column -> value
@@ -307,7 +315,7 @@ def missing(self,
         return done[columns]
     return [s for s in settings if key_of(s) not in there(tuple(sorted(s)))]
 
-# %% ../nbs/api/60_results.ipynb #7b76c4ac
+# %% ../nbs/api/60_results.ipynb #9cd75c01
 @patch_to(Results)
 def export(self,
     path,  # a file that ends in .csv or .parquet
@@ -323,7 +331,7 @@ def export(self,
     else: raise InputError(f"Cannot export to {path.name!r}: name a file that ends in .csv or .parquet.")
     return path
 
-# %% ../nbs/api/60_results.ipynb #a2e8ea4e
+# %% ../nbs/api/60_results.ipynb #b46e6a01
 def evidence_folder(
     experiment: str,  # "exp_beta", or "beta"
 ) -> Path:

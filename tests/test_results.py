@@ -134,6 +134,18 @@ def test_a_part_cut_short_is_set_aside_and_named(tmp_path, keep):
     assert r.missing([dict(beta=1, seed=0), dict(beta=1, seed=1)]) == [dict(beta=1, seed=0)]
 
 
+def test_a_damaged_part_is_set_aside_and_computed_again(tmp_path):
+    r, setting = new(tmp_path), dict(beta=1, seed=0)
+    path = r.write([dict(beta=1, seed=0, m=v/7, n=str(v)) for v in [5]], setting=setting)
+    whole = path.read_bytes()
+    at = whole.index(struct.pack("<d", 5/7))  # in the page, not only in the statistics
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
+    assert r.write([dict(status="failed", message="x")], setting=setting) and not r._has_good(path)
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
+    rows, told = quietly(r.read)
+    assert len(rows) == 0 and "damaged" in told[0] and r.missing([setting]) == [setting]
+
+
 def test_foreign_parts_are_set_aside_and_named(tmp_path):
     r = new(tmp_path/"a"); r.write([dict(beta=1, seed=0, m=.1)])
     other = Results(tmp_path/"b", "exp_other", 1, ["beta", "seed"]); p = other.write([dict(beta=1, seed=0, m=.9)])
