@@ -6,13 +6,13 @@
 __all__ = ['TOO_LOUD', 'DDF', 'design', 'Formula', 'read_formula', 'patch', 'MixedModel', 'lmm', 'holm', 'tost', 'simulate',
            'power_of']
 
-# %% ../nbs/api/51_stats.ipynb #b7b99b00
+# %% ../nbs/api/51_stats.ipynb #46b72d96
 import dataclasses, itertools, re
 import numpy as np, pandas as pd
 from scipy import linalg, sparse, special
 from .core import InputError, choose, rng
 
-# %% ../nbs/api/51_stats.ipynb #2cfbe840
+# %% ../nbs/api/51_stats.ipynb #0810b00e
 def design(
     **factors,  # name = number of levels, or a list of the levels
 ) -> pd.DataFrame:  # one row for every combination; the first factor changes slowest
@@ -20,7 +20,7 @@ def design(
     levels = {k: [f"{k[0]}{i + 1}" for i in range(v)] if isinstance(v, int) else list(v) for k, v in factors.items()}
     return pd.DataFrame(list(itertools.product(*levels.values())), columns=list(levels))
 
-# %% ../nbs/api/51_stats.ipynb #b4b12d70
+# %% ../nbs/api/51_stats.ipynb #53d96462
 @dataclasses.dataclass(frozen=True)
 class Formula:
     "A model formula, read: what is explained, by which fixed terms, under which groupings."
@@ -35,7 +35,7 @@ class Formula:
 
 def _label(group): return ":".join(group)
 
-# %% ../nbs/api/51_stats.ipynb #ec956c9a
+# %% ../nbs/api/51_stats.ipynb #49fd7fb7
 def _refuse(text, why): raise InputError(f"The formula {text!r} {why}.")
 
 def _names(part, text):
@@ -46,7 +46,7 @@ def _names(part, text):
             _refuse(text, f"has a part {part.strip()!r} that is no column: use terms like a, a:b, a*b, C(a), 0 and (1|g)")
     return names
 
-# %% ../nbs/api/51_stats.ipynb #7d55c9d6
+# %% ../nbs/api/51_stats.ipynb #8fc9cc13
 def _groups(inside, text):
     "The groupings that `(1|g)`, `(1|g:h)` or `(1|g/h)` stands for."
     left, _, right = inside.partition("|")
@@ -55,13 +55,13 @@ def _groups(inside, text):
     nested = [_names(p, text) for p in right.split("/")]
     return [sum(reversed(nested[:i + 1]), ()) for i in reversed(range(len(nested)))]
 
-# %% ../nbs/api/51_stats.ipynb #feb64c2c
+# %% ../nbs/api/51_stats.ipynb #dc5252ae
 def _expand(part, text):
     "The terms that `a*b` stands for."
     factors = [_names(f, text) for f in part.split("*")]
     return [sum(c, ()) for k in range(1, len(factors) + 1) for c in itertools.combinations(factors, k)]
 
-# %% ../nbs/api/51_stats.ipynb #1e61cac3
+# %% ../nbs/api/51_stats.ipynb #d0d92b15
 def read_formula(
     text: str,  # for instance "accuracy ~ experiment + (1|seed) + (1|repeat)"
 ) -> Formula:
@@ -83,7 +83,7 @@ def read_formula(
     terms = sorted(terms, key=len)
     return Formula(_names(response, text)[0], tuple([()]*intercept + terms), tuple(groups))
 
-# %% ../nbs/api/51_stats.ipynb #24842a09
+# %% ../nbs/api/51_stats.ipynb #17f95972
 def _column(frame, name):
     "The column that `name` or `C(name)` means, checked to be there and without holes."
     plain = re.sub(r"^(C|factor)\((.*)\)$", r"\2", name)
@@ -105,7 +105,7 @@ def _levels(column, name):
     if len(levels) < 2: raise InputError(f"{name!r} has only one level, {levels[0]!r}, in these rows: it cannot be compared or vary, so take it out of the formula.")
     return codes.astype(np.int64), list(levels)
 
-# %% ../nbs/api/51_stats.ipynb #f607ddc9
+# %% ../nbs/api/51_stats.ipynb #89bb5953
 def _is_factor(column, name):
     kind = pd.api.types
     return name.endswith(")") or kind.is_bool_dtype(column) or not kind.is_numeric_dtype(column)
@@ -119,7 +119,7 @@ def _numbers(column, name):
     if bad := int((~np.isfinite(values)).sum()): raise InputError(f"Column {name!r} is infinite in {bad} of {len(values)} rows: remove those rows first.")
     return values
 
-# %% ../nbs/api/51_stats.ipynb #b5282011
+# %% ../nbs/api/51_stats.ipynb #3a3a9eb9
 def _matrix(terms, levels, values, n, coding="treatment"):
     "Model matrix (n, p), names (p,) and number of the term of each column; `values` are codes of factors, or numbers."
     blocks, names, owner = [], [], []
@@ -136,7 +136,7 @@ def _matrix(terms, levels, values, n, coding="treatment"):
         blocks.append(block); names += label if term else ["(Intercept)"]; owner += [i]*len(label)
     return np.hstack(blocks) if blocks else np.zeros((n, 0)), names, np.array(owner, int)
 
-# %% ../nbs/api/51_stats.ipynb #82f2feae
+# %% ../nbs/api/51_stats.ipynb #5770ba65
 @dataclasses.dataclass
 class _Sums:
     "Products of a design: all that the likelihood needs. q random levels in all, p fixed effects, n rows."
@@ -155,7 +155,7 @@ class _Sums:
     @property
     def sizes(self): return np.diff(np.append(self.starts, len(self.A)))
 
-# %% ../nbs/api/51_stats.ipynb #b6e02704
+# %% ../nbs/api/51_stats.ipynb #805d495f
 def _sums(X, codes, sizes):
     "Products of the model matrix and of the groupings' codes; the response comes later."
     n, starts = len(X), np.cumsum([0, *sizes[:-1]]).astype(int)
@@ -171,7 +171,7 @@ def _with_response(sums, y):
     r -= sums.Q@(sums.Q.T@r)  # once more: an accuracy near 0.6 would cost digits otherwise
     return dataclasses.replace(sums, b=sums.Z.T@r, c=float(r@r), y=y)
 
-# %% ../nbs/api/51_stats.ipynb #c616ebb7
+# %% ../nbs/api/51_stats.ipynb #568f137b
 def _without(sums, k):
     "The sums of the model without its grouping number `k`."
     stay = np.repeat(np.arange(len(sums.starts)) != k, sums.sizes)
@@ -179,7 +179,7 @@ def _without(sums, k):
     return dataclasses.replace(sums, Z=sums.Z[:, stay], starts=np.cumsum([0, *sizes])[:-1].astype(int) if len(sizes) else np.zeros(0, int),
                                A=sums.A[np.ix_(stay, stay)], ZZ=sums.ZZ[np.ix_(stay, stay)], ZQ=sums.ZQ[stay], b=sums.b[stay])
 
-# %% ../nbs/api/51_stats.ipynb #7e2cbd3e
+# %% ../nbs/api/51_stats.ipynb #d2d80c89
 @dataclasses.dataclass
 class _Point:
     "The likelihood at one `phi` = theta^2 (k,)."
@@ -193,7 +193,7 @@ class _Point:
     t: np.ndarray  # Z'Py (q,)
     S: np.ndarray  # T for REML, Z'V^-1 Z for ML (q, q)
 
-# %% ../nbs/api/51_stats.ipynb #f8374261
+# %% ../nbs/api/51_stats.ipynb #46efb58f
 def _solve(L, rhs, transposed=False):
     "L^-1 rhs, or L^-T rhs, for a lower triangle L: LAPACK itself, because scipy's checks would take longer than the solution."
     return linalg.lapack.dtrtrs(L, rhs, lower=1, trans=int(transposed))[0] if len(L) else rhs
@@ -205,7 +205,7 @@ def _shrink(A, scale):
     W = _solve(L, rows)
     return L, W, A - W.T@W
 
-# %% ../nbs/api/51_stats.ipynb #148831c0
+# %% ../nbs/api/51_stats.ipynb #4515d615
 def _at(sums, phi, reml):
     "The likelihood of `sums` at `phi`."
     scale, nu = np.sqrt(np.repeat(phi, sums.sizes)), sums.n - len(sums.R) if reml else sums.n
@@ -217,7 +217,7 @@ def _at(sums, phi, reml):
     logdet = 2*np.log(L0.diagonal()).sum() + reml*2*np.log(np.abs(sums.R.diagonal())).sum()
     return _Point(phi, nu, logdet + nu*(1 + np.log(2*np.pi*r2/nu)), r2, L, W, T, t, S)
 
-# %% ../nbs/api/51_stats.ipynb #018413d9
+# %% ../nbs/api/51_stats.ipynb #711edd89
 def _blocks(m, starts): return np.add.reduceat(np.add.reduceat(m, starts, 0), starts, 1)
 
 def _slopes(point, starts):
@@ -233,7 +233,7 @@ def _derivatives(point, starts):
     hessian = -s2 + point.nu*(2*q/point.r2 - np.outer(t2, t2)/point.r2**2)
     return gradient, hessian, s2 - np.outer(trace, trace)/point.nu
 
-# %% ../nbs/api/51_stats.ipynb #9fe03c6c
+# %% ../nbs/api/51_stats.ipynb #b498537c
 TOO_LOUD = 1e9  # a variance so many times the residual's means that there is no residual
 
 def _step(gradient, hessian, expected, free):
@@ -248,7 +248,7 @@ def _step(gradient, hessian, expected, free):
         break
     return step, -0.5*g@step[free]
 
-# %% ../nbs/api/51_stats.ipynb #2bb845d9
+# %% ../nbs/api/51_stats.ipynb #2a03c7b2
 def _search(sums, point, step, gradient, reml):
     "The first point on the way along `step`, halved again and again, that lies low enough; None if there is none."
     for halving in range(40):
@@ -256,7 +256,7 @@ def _search(sums, point, step, gradient, reml):
         new = _at(sums, phi, reml)
         if new.criterion <= point.criterion + 1e-4*gradient@(phi - point.phi): return new
 
-# %% ../nbs/api/51_stats.ipynb #7b263a6d
+# %% ../nbs/api/51_stats.ipynb #c9274f31
 def _descend(sums, phi, reml):
     "A local minimum of the criterion over phi >= 0, from the start `phi` (k,)."
     point = _at(sums, phi, reml)
@@ -277,7 +277,7 @@ def _descend(sums, phi, reml):
         point = new
     return point
 
-# %% ../nbs/api/51_stats.ipynb #a32e5347
+# %% ../nbs/api/51_stats.ipynb #2bf39a49
 def _minimum(sums, reml):
     "The point of least criterion."
     k = len(sums.starts)
@@ -290,7 +290,7 @@ def _minimum(sums, reml):
         raise InputError("The random effects explain the response to the last digit, so there is no residual variation to test against: check for duplicated or rounded rows.")
     return point
 
-# %% ../nbs/api/51_stats.ipynb #23cbec5c
+# %% ../nbs/api/51_stats.ipynb #f25824ba
 def patch(f):
     "Make `f` a method of the class that its first parameter is annotated with, so that a class can grow through a notebook."
     setattr(next(iter(f.__annotations__.values())), f.__name__, f)
@@ -331,7 +331,7 @@ class MixedModel:
         "Fixed effects: a frame by term with estimate, std_error, df, t, p, lower, upper (95 %)."
         return self._table(np.eye(len(self._beta)), pd.Index(self._data.names, name="term"))
 
-# %% ../nbs/api/51_stats.ipynb #16edf700
+# %% ../nbs/api/51_stats.ipynb #11a3f4fa
 @patch
 def _estimate(self: MixedModel):
     "Everything that follows from the minimum."
@@ -349,7 +349,7 @@ def _estimate(self: MixedModel):
     self._beta, self._cov = inverse@qy, self.sigma**2*inverse@(np.eye(len(s.R)) + G.T@G)@inverse.T
     self._moves = inverse@(s.ZQ.T - G.T@m.W)  # (p, q): how the fixed effects follow a shift of each random level
 
-# %% ../nbs/api/51_stats.ipynb #7d69e5c9
+# %% ../nbs/api/51_stats.ipynb #c40460b0
 @dataclasses.dataclass
 class _Data:
     "What the columns of the frame became."
@@ -362,7 +362,7 @@ class _Data:
     groups: dict  # grouping -> its levels, most levels first
     codes: list  # codes (n,) of each grouping, in that order
 
-# %% ../nbs/api/51_stats.ipynb #09d8c243
+# %% ../nbs/api/51_stats.ipynb #3e0b77a6
 def _read(formula, frame):
     "Columns of `frame` as the formula needs them, everything checked."
     levels, values = {}, {}
@@ -380,7 +380,7 @@ def _read(formula, frame):
     found.sort(key=lambda f: -len(f[2]))
     return _Data(y, X, names, owner, levels, values, {f[0]: f[2] for f in found}, [f[1] for f in found])
 
-# %% ../nbs/api/51_stats.ipynb #4000c4ae
+# %% ../nbs/api/51_stats.ipynb #9d32bde1
 def _check(d, formula):
     "Refuse tables that the model cannot be estimated from."
     n, p = d.X.shape
@@ -399,7 +399,7 @@ def _check_sums(sums, data):
     for g, a, z in zip(data.groups, np.add.reduceat(np.diag(sums.A), sums.starts), np.add.reduceat(np.diag(sums.ZZ), sums.starts)):
         if a < 1e-9*z: raise InputError(f"The random term (1 | {g}) only repeats what the fixed effects say: take one of them out.")
 
-# %% ../nbs/api/51_stats.ipynb #9ce1fc56
+# %% ../nbs/api/51_stats.ipynb #f243022b
 def lmm(
     formula: str,  # for instance "accuracy ~ experiment + (1|seed) + (1|repeat)"
     frame: pd.DataFrame,  # one row a run; may lack combinations and lie in any order
@@ -420,7 +420,7 @@ def lmm(
     _check_sums(sums, data)
     return MixedModel(read, data, sums, reml)
 
-# %% ../nbs/api/51_stats.ipynb #3e46bced
+# %% ../nbs/api/51_stats.ipynb #a5200242
 @patch
 def ranef(self: MixedModel) -> dict:  # grouping -> Series by level, in units of the response
     "Predicted random intercepts: what each level departs from the mean, shrunk towards zero."
@@ -442,7 +442,7 @@ def refit(
         _check_sums(sums, self._data)
     return MixedModel(self.formula, self._data, sums, reml)
 
-# %% ../nbs/api/51_stats.ipynb #436ab986
+# %% ../nbs/api/51_stats.ipynb #439d322e
 @patch
 def _varpar_cov(self: MixedModel):
     "Covariance of (theta, sigma), (k+1, k+1): 2 pinv(Hessian)."
@@ -459,7 +459,7 @@ def _varpar_cov(self: MixedModel):
     keep = value > 1e-8
     return 2*np.outer(unit, unit)*((vector[:, keep]/value[keep])@vector[:, keep].T)
 
-# %% ../nbs/api/51_stats.ipynb #86a61a44
+# %% ../nbs/api/51_stats.ipynb #2998929f
 @patch
 def _satterthwaite(self: MixedModel, L):
     "Variances (m,) and degrees of freedom (m,) of the contrasts L (m, p)."
@@ -469,7 +469,7 @@ def _satterthwaite(self: MixedModel, L):
     g = np.hstack([2*self.sigma**2*np.sqrt(self._point.phi)*moved, 2*v[:, None]/self.sigma])
     return v, 2*v**2/np.einsum("mi,ij,mj->m", g, self._varpar_cov(), g)
 
-# %% ../nbs/api/51_stats.ipynb #e4941271
+# %% ../nbs/api/51_stats.ipynb #a4cb7d69
 @patch
 def _kenward_roger(self: MixedModel):
     "Adjusted covariance (p, p), P (k+1, p, p) and W (k+1, k+1); in units of sigma^2, G_0 = V."
@@ -494,7 +494,7 @@ def _kenward_roger(self: MixedModel):
     inner = np.einsum("ij,ijpq->pq", W, Q) - np.einsum("ij,ipq,jqr->pr", W, P, CP)
     return C + 2*C@inner@C, P, W
 
-# %% ../nbs/api/51_stats.ipynb #eb4adaa1
+# %% ../nbs/api/51_stats.ipynb #a82e50cf
 @patch
 def _kr_moments(self: MixedModel, L):
     "Adjusted covariance of L beta (m, m), denominator df and the factor of F; the rows of L (m, p) are independent."
@@ -511,7 +511,7 @@ def _kr_moments(self: MixedModel, L):
     df = 4 + (q + 2)/(q*V/(2*E**2) - 1)
     return self.sigma**2*L@adjusted@L.T, df, df/(E*(df - 2))
 
-# %% ../nbs/api/51_stats.ipynb #6490760c
+# %% ../nbs/api/51_stats.ipynb #a2bd89b0
 DDF = ("satterthwaite", "kenward-roger")
 
 @patch
@@ -521,7 +521,7 @@ def _moments(self: MixedModel, L, ddf):
     v, df, _ = zip(*(self._kr_moments(row[None]) for row in L))
     return np.array(v).reshape(-1), np.array(df)
 
-# %% ../nbs/api/51_stats.ipynb #acf0483f
+# %% ../nbs/api/51_stats.ipynb #19935e03
 def _p_two_sided(t, df): return 2*special.stdtr(df, -np.abs(t))
 def _quantile(level, df): return special.stdtrit(df, level)
 
@@ -534,7 +534,7 @@ def _table(self: MixedModel, L, index, level=0.95, ddf="satterthwaite"):
     t, half = estimate/se, _quantile(0.5 + level/2, df)*se
     return pd.DataFrame(dict(estimate=estimate, std_error=se, df=df, t=t, p=_p_two_sided(t, df), lower=estimate - half, upper=estimate + half), index=index)
 
-# %% ../nbs/api/51_stats.ipynb #e94ca740
+# %% ../nbs/api/51_stats.ipynb #4d5c58f1
 @patch
 def ranova(self: MixedModel) -> pd.DataFrame:  # by random term: npar, logLik, AIC, LRT, Df, p
     "Likelihood-ratio test of each random intercept, by refits without it (restricted likelihood if the fit is)."
@@ -547,7 +547,7 @@ def ranova(self: MixedModel) -> pd.DataFrame:  # by random term: npar, logLik, A
     index = pd.Index(["<none>", *(f"(1 | {_label(g)})" for g in self.formula.groups)], name="term")
     return pd.DataFrame(rows, columns=["npar", "logLik", "AIC", "LRT", "Df", "p"], index=index)
 
-# %% ../nbs/api/51_stats.ipynb #ff69da2b
+# %% ../nbs/api/51_stats.ipynb #5c037be5
 @patch
 def _f_test(self: MixedModel, L, ddf="satterthwaite"):
     "Sum of squares, mean square, num_df, den_df, F and p of L beta = 0; L (m, p)."
@@ -568,7 +568,7 @@ def _f_test(self: MixedModel, L, ddf="satterthwaite"):
         den = 2*E/(E - q)
     return q*f*self.sigma**2, f*self.sigma**2, q, den, f, special.fdtrc(q, den, f)
 
-# %% ../nbs/api/51_stats.ipynb #1d2c07f7
+# %% ../nbs/api/51_stats.ipynb #59999dce
 @patch
 def _type3(self: MixedModel, i):
     "The hypothesis matrix (m, p) of term number `i`."
@@ -592,7 +592,7 @@ def _grid(d, numbers):
     rows = list(itertools.product(*axes))
     return dict(zip(d.values, map(np.array, zip(*rows)))), len(rows)
 
-# %% ../nbs/api/51_stats.ipynb #1935283b
+# %% ../nbs/api/51_stats.ipynb #52da53e3
 @patch
 def anova(
     self: MixedModel,
@@ -604,7 +604,7 @@ def anova(
     index = pd.Index([":".join(self.formula.terms[i]) for i in tested], name="term")
     return pd.DataFrame(rows, columns=["sum_sq", "mean_sq", "num_df", "den_df", "f", "p"], index=index)
 
-# %% ../nbs/api/51_stats.ipynb #95d71cc7
+# %% ../nbs/api/51_stats.ipynb #5f45aaaa
 @patch
 def _mean_rows(self: MixedModel, factor):
     "Rows L (levels, p) that turn the fixed effects into least-squares means of `factor`, and its levels."
@@ -625,7 +625,7 @@ def lsmeans(
     L, levels = self._mean_rows(factor)
     return self._table(L, pd.Index(levels, name=factor), level, ddf)
 
-# %% ../nbs/api/51_stats.ipynb #984a01bc
+# %% ../nbs/api/51_stats.ipynb #386644eb
 def holm(
     p,  # p-values (m,)
 ) -> np.ndarray:  # (m,), in the same order
@@ -637,7 +637,7 @@ def holm(
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order]*np.arange(len(p), 0, -1)), 1)
     return adjusted
 
-# %% ../nbs/api/51_stats.ipynb #742ce1a1
+# %% ../nbs/api/51_stats.ipynb #e797f63b
 @patch
 def _contrast_rows(self: MixedModel, factor, pairs):
     "Contrasts L (m, p) of the means of `factor`, and their names."
@@ -656,7 +656,7 @@ def _contrast_rows(self: MixedModel, factor, pairs):
         if not row.any(): raise InputError(f"The contrast {name!r} weighs every level with zero: compare two different levels.")
     return weights@L, pd.Index(list(pairs), name="contrast")
 
-# %% ../nbs/api/51_stats.ipynb #bed9d84d
+# %% ../nbs/api/51_stats.ipynb #9ff74c19
 @patch
 def diffs(
     self: MixedModel,
@@ -681,7 +681,7 @@ def joint(
     L, _ = self._contrast_rows(factor, pairs)
     return pd.Series(self._f_test(L, ddf), index=["sum_sq", "mean_sq", "num_df", "den_df", "f", "p"], name=factor)
 
-# %% ../nbs/api/51_stats.ipynb #3da9e457
+# %% ../nbs/api/51_stats.ipynb #eb54c803
 def tost(
     estimate,  # differences (m,)
     std_error,  # their standard errors (m,)
@@ -706,7 +706,7 @@ def equivalence(
     table = table.assign(margin=margin, p=tost(table.estimate, table.std_error, table.df, margin))
     return table.assign(p_holm=holm(table.p), equivalent=lambda t: t.p_holm < level)
 
-# %% ../nbs/api/51_stats.ipynb #3d6b8567
+# %% ../nbs/api/51_stats.ipynb #c3e56a3f
 def _stars(p): return "***" if p < .001 else "**" if p < .01 else "*" if p < .05 else "." if p < .1 else ""
 
 @patch
@@ -725,7 +725,7 @@ def summary(self: MixedModel) -> str:
                       "Random effects:", random.to_string(index=False), f"Number of obs: {self.nobs}, groups:  {sizes}", "", "Fixed effects:", fixed.to_string(),
                       *(["", "A variance is estimated as zero (singular fit)."] if self.singular else [])])
 
-# %% ../nbs/api/51_stats.ipynb #078b53b0
+# %% ../nbs/api/51_stats.ipynb #ea4df77f
 @patch
 def __repr__(self: MixedModel): return self.summary()
 
@@ -736,7 +736,7 @@ def _repr_html_(self: MixedModel):
     head = f"{self.formula} &nbsp; ({'REML' if self.reml else 'ML'}, {self.nobs} rows, log-likelihood {self.loglik:.2f}, AIC {self.aic:.2f}.{note})"
     return f"<p>{head}</p>{random.to_html(float_format='{:.4g}'.format)}{self.coef.to_html(float_format='{:.4g}'.format)}"
 
-# %% ../nbs/api/51_stats.ipynb #9ad13e47
+# %% ../nbs/api/51_stats.ipynb #5ed37f0f
 def simulate(
     frame: pd.DataFrame,  # the plan: one row a run
     random: dict,  # column -> standard deviation of its random intercepts
@@ -755,7 +755,7 @@ def simulate(
         y += sd*draw.standard_normal((n_sets, len(levels)))[:, codes]
     return y
 
-# %% ../nbs/api/51_stats.ipynb #3ca74182
+# %% ../nbs/api/51_stats.ipynb #a2163e57
 def power_of(
     difference,  # the true difference, in units of the response
     std_error,  # of its estimate
@@ -767,7 +767,7 @@ def power_of(
     limit, shift = special.stdtrit(df, 1 - level/2), np.abs(difference)/np.asarray(std_error)
     return 1 - special.nctdtr(df, shift, limit) + special.nctdtr(df, shift, -limit)
 
-# %% ../nbs/api/51_stats.ipynb #de99b4ee
+# %% ../nbs/api/51_stats.ipynb #97ee503c
 @patch
 def power(
     self: MixedModel,
