@@ -151,8 +151,9 @@ def test_foreign_parts_are_set_aside_and_named(tmp_path):
     other = Results(tmp_path/"b", "exp_other", 1, ["beta", "seed"]); p = other.write([dict(beta=1, seed=0, m=.9)])
     (tmp_path/"a"/"other.parquet").write_bytes(p.read_bytes())
     pd.DataFrame(dict(beta=[7.], seed=[7], m=[7.])).to_parquet(tmp_path/"a"/"plain.parquet")
+    pd.DataFrame(dict(verdict=["reproduced"])).to_parquet(tmp_path/"a"/"claims.parquet")  # no part, and no stranger
     rows, told = quietly(r.read)
-    assert list(rows.m) == [.1] and "other.parquet" in told[0] and "plain.parquet" in told[0]
+    assert list(rows.m) == [.1] and "other.parquet" in told[0] and "plain.parquet" in told[0] and "claims.parquet" not in told[0]
     assert quietly(r.read)[1] == []
 
 
