@@ -5,15 +5,16 @@
 # %% auto #0
 __all__ = ['method']
 
-# %% ../../nbs/api/35_inference.ipynb #11dd38b8
+# %% ../../nbs/api/35_inference.ipynb #3ea19688
 from ..core import choose
 
-# %% ../../nbs/api/35_inference.ipynb #d3cb073d
+# %% ../../nbs/api/35_inference.ipynb #1f9de407
 def _all_methods():
     "All method classes by name, in the order of the paper's Table 1; later ones follow."
     from fewshot_nb.inference.inductive import Baseline, BaselinePP, ProtoNet, SimpleShot
     from fewshot_nb.inference.transductive import AlphaTIM, BDCSPN, EntropyMin, LaplacianShot, PTMAP, TIM
-    order = (ProtoNet, Baseline, BaselinePP, SimpleShot, EntropyMin, PTMAP, LaplacianShot, BDCSPN, TIM, AlphaTIM)
+    from fewshot_nb.inference.later import BAVARDAGE, LRICI, PADDLE, SoftKMeans, TIMADM
+    order = (ProtoNet, Baseline, BaselinePP, SimpleShot, EntropyMin, LRICI, PTMAP, LaplacianShot, BDCSPN, TIM, TIMADM, AlphaTIM, PADDLE, SoftKMeans, BAVARDAGE)
     return {m.name: m for m in order}
 
 def __getattr__(name):
@@ -26,7 +27,7 @@ def __getattr__(name):
         if m.__name__ == name: return m
     raise AttributeError(f"module 'fewshot_nb.inference' has no attribute {name!r}")
 
-# %% ../../nbs/api/35_inference.ipynb #8ae88929
+# %% ../../nbs/api/35_inference.ipynb #84d25f98
 def method(
     name: str,  # a key of METHODS
     shot: int = 5,  # labelled samples a class

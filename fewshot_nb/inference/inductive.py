@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['gaussian_tasks', 'l2', 'centred', 'one_hot', 'prototypes', 'check_range', 'check_whole', 'in_blocks', 'Method',
-           'Fitted', 'ProtoNet', 'SimpleShot', 'adam', 'head_gradient', 'Baseline', 'BaselinePP']
+           'Base', 'Fitted', 'ProtoNet', 'SimpleShot', 'adam', 'head_gradient', 'Baseline', 'BaselinePP']
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #2d24e35c
+# %% ../../nbs/api/31_inference_inductive.ipynb #2700fc6a
 import concurrent.futures, dataclasses, math, numbers
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core import InputError, choose, rng, threads
 from ..losses import cross_entropy, distance_logits
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #e5557d8a
+# %% ../../nbs/api/31_inference_inductive.ipynb #6f437c18
 def gaussian_tasks(
     n_tasks: int = 8,
     way: int = 5,  # classes of a task
@@ -42,7 +42,7 @@ def gaussian_tasks(
     x, labels = torch.from_numpy(x.clip(0) if relu else x), torch.from_numpy(labels)
     return x[:, :way*shot], labels[:, :way*shot], x[:, way*shot:], labels[:, way*shot:]
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #90ad217f
+# %% ../../nbs/api/31_inference_inductive.ipynb #58cdcad6
 def l2(
     x: Float[Tensor, "... dim"],  # features
 ) -> Float[Tensor, "... dim"]:
@@ -58,7 +58,7 @@ def centred(
     if mean is None: mean = support.mean(1, keepdim=True)
     return l2(support - mean), l2(query - mean)
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #18ce3c97
+# %% ../../nbs/api/31_inference_inductive.ipynb #293524f5
 def one_hot(labels: Int[Tensor, "task sample"], way: int, dtype=torch.float32) -> Float[Tensor, "task sample way"]:
     "Labels as rows with a single 1."
     return (labels[..., None] == torch.arange(way, device=labels.device)).to(dtype)
@@ -72,7 +72,7 @@ def prototypes(
     y = one_hot(labels, way, support.dtype)
     return (y.mT @ support)/y.sum(1)[..., None]
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #4a65d855
+# %% ../../nbs/api/31_inference_inductive.ipynb #1c798f0a
 def check_range(what, value, low=0, high=math.inf, open_low=True):
     "Refuse a hyper-parameter that is no number between `low` and `high`."
     fits = isinstance(value, numbers.Real) and math.isfinite(value) and value <= high
@@ -86,7 +86,7 @@ def check_whole(what, value, low=0):
     if not (isinstance(value, numbers.Integral) and value >= low):
         raise InputError(f"{what}={value!r} is out of range: take a whole number of at least {low}.")
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #e9450d67
+# %% ../../nbs/api/31_inference_inductive.ipynb #8c14f12a
 def _check_tasks(support, labels, query):
     "Refuse tensors that are no batch of tasks; return the number of classes."
     for what, x in (("support", support), ("query", query)):
@@ -101,7 +101,7 @@ def _check_tasks(support, labels, query):
     for what, x in (("support", support), ("query", query)): _check_finite(what, x)
     return int(labels.max()) + 1
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #af4d305a
+# %% ../../nbs/api/31_inference_inductive.ipynb #0588c11a
 def _check_classes(labels):
     "Refuse labels that are not 0..way-1 with every class present in every task."
     if labels.min() < 0: raise InputError(f"support_labels hold {int(labels.min())}: number the classes of a task from 0 on.")
@@ -118,7 +118,7 @@ def _check_finite(what, x):
     task, sample, _ = bad.nonzero()[0].tolist()
     raise InputError(f"{what} holds {int(bad.sum())} values that are NaN or infinite, the first in sample {sample} of task {task}: clean the features first.")
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #e8ab50ce
+# %% ../../nbs/api/31_inference_inductive.ipynb #887c2590
 def in_blocks(
     function,  # from a slice of tasks to their probabilities
     n_tasks: int,
@@ -140,7 +140,7 @@ def _block_size(device, block, bytes_a_task):
     if device.type != "cuda": return block
     return max(1, int(torch.cuda.mem_get_info(device)[0]/5/bytes_a_task))
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #77ff0493
+# %% ../../nbs/api/31_inference_inductive.ipynb #44af82ba
 @dataclass(frozen=True)
 class Method:
     "An inference method: a frozen set of hyper-parameters, called on a batch of tasks."
@@ -150,6 +150,7 @@ class Method:
     transductive: ClassVar[bool] = True  # whether it looks at all queries of a task together
     unverified: ClassVar[str] = ""  # what is not known about its parity; goes into every table
     block: ClassVar[int] = 16  # tasks at a time on a CPU
+    takes_base: ClassVar[bool] = False  # whether it knows what to do with a `Base`'s covariance
 
     @classmethod
     def published(cls,
@@ -169,37 +170,63 @@ class Method:
         "Whether it cannot be called without `base_mean`."
         return getattr(self, "centre", None) == "base"
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #9bcb2369
+# %% ../../nbs/api/31_inference_inductive.ipynb #760e570b
 def _call(self: Method,
     support: Float[Tensor, "task shot dim"],  # labelled features
     support_labels: Int[Tensor, "task shot"],  # their classes, 0..way-1
     query: Float[Tensor, "task query dim"],  # unlabelled features
-    base_mean: Float[Tensor, "dim"] | None = None,  # mean feature of the base classes
+    base_mean=None,  # mean feature (dim,) of the base classes, or a `Base`; None where the method needs none
 ) -> Float[Tensor, "task query way"]:
     "Class probabilities of the queries. Raises `InputError` for tensors that are no batch of tasks. float32, or float64 where the features are."
     way = _check_tasks(support, support_labels, query)
     dtype = torch.float64 if support.dtype == torch.float64 else torch.float32
     if self.needs_base and base_mean is None:
         raise InputError(f"{self.name} with centre='base' was given no base_mean: pass the mean feature of the base classes, or take centre='support'.")
-    if base_mean is not None:
+    base = base_mean if isinstance(base_mean, Base) else None if base_mean is None else Base(base_mean)
+    if base is not None:
+        base_mean = base.mean
         if base_mean.shape != support.shape[2:]: raise InputError(f"base_mean has shape {tuple(base_mean.shape)}, but the features have {support.shape[2]} dimensions: average the base features over samples.")
-        base_mean = base_mean.to(support.device, dtype)
+        base = base.to(support.device, dtype)
+    known = base if self.takes_base or base is None else base.mean
     def solve(tasks):
-        s, q = self.prepare(support[tasks].to(dtype), query[tasks].to(dtype), base_mean)
+        s, q = self.prepare(support[tasks].to(dtype), query[tasks].to(dtype), known)
         return self.predict(s, support_labels[tasks].long(), q, way)
     bytes_a_task = 4*(support[0].numel() + query[0].numel())*torch.finfo(dtype).bits//8
     return in_blocks(solve, len(support), _block_size(support.device, self.block, bytes_a_task), support.device)
 
 Method.__call__ = _call
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #00bb95cd
+# %% ../../nbs/api/31_inference_inductive.ipynb #2ec86b03
 def _prepare(self: Method, support, query, base_mean):
     "The features as this method wants them; as they are, unless a method says otherwise."
     return support, query
 
 Method.prepare = _prepare
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #3211a3d4
+# %% ../../nbs/api/31_inference_inductive.ipynb #6f649994
+class Base:
+    "What methods may know of the base-training classes: `mean` (dim,), and `precision` (dim, dim), the inverse of their within-class covariance after CL2N, or None."
+    def __init__(self, mean, precision=None): self.mean, self.precision = mean, precision
+
+    def to(self, device, dtype):
+        "The same on another device and in another type."
+        return Base(self.mean.to(device, dtype), None if self.precision is None else self.precision.to(device, dtype))
+
+    @classmethod
+    def of(cls,
+        features: Float[Tensor, "sample dim"],  # of the base classes
+        labels: Int[Tensor, "sample"],  # their classes, any whole numbers
+    ):
+        "The statistics of base features. The covariance has the scale of Hu et al. (2023), who sum over the 600 images of a mini-ImageNet class."
+        mean, (_, y, counts) = features.mean(0), labels.unique(return_inverse=True, return_counts=True)
+        x = l2(features - mean)
+        means = torch.zeros(len(counts), x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, y, x)/counts[:, None]
+        scatter = torch.stack([d.mT @ d/len(d) for d in (x - means[y])[y.argsort()].split(counts.tolist())])
+        size = scatter.norm(dim=(1, 2), keepdim=True)
+        within = 600*(scatter/size.clamp_min(1e-12)).mean(0)*size.mean()
+        return cls(mean, torch.linalg.inv(within.double() + 1e-6*torch.eye(x.shape[1], device=x.device)).to(x.dtype))
+
+# %% ../../nbs/api/31_inference_inductive.ipynb #94b062bf
 class Fitted:
     "A method with the support of one task, as scikit-learn's classifiers are used: `predict_proba(query)`, `predict(query)`."
     def __init__(self, method, support, y, base_mean=None):
@@ -213,7 +240,7 @@ class Fitted:
         "Probabilities (query, way) in the order of `classes_`. A transductive method looks at all of `query` together."
         query = torch.as_tensor(np.asarray(query))
         if query.ndim != 2: raise InputError(f"query has shape {tuple(query.shape)}, but for one task it is (query, dim): give one row a query.")
-        mean = None if self.base_mean is None else torch.as_tensor(np.asarray(self.base_mean))
+        mean = self.base_mean if self.base_mean is None or isinstance(self.base_mean, Base) else torch.as_tensor(np.asarray(self.base_mean))
         return self.method(self.support[None], self.labels[None], query[None], mean)[0].numpy()
 
     def predict(self, query) -> np.ndarray:
@@ -226,7 +253,7 @@ def _fit(self: Method, support, y, base_mean=None) -> Fitted:
 
 Method.fit = _fit
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #9c753a2d
+# %% ../../nbs/api/31_inference_inductive.ipynb #d09f0872
 @dataclass(frozen=True)
 class ProtoNet(Method):
     "Nearest prototype in Euclidean distance, Snell et al. (2017), on features that are trained already."
@@ -235,7 +262,7 @@ class ProtoNet(Method):
     def predict(self, support, labels, query, way):
         return distance_logits(prototypes(support, labels, way), query, 2).softmax(-1)
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #b11201d3
+# %% ../../nbs/api/31_inference_inductive.ipynb #2c0674b0
 _CENTRES = ("base", "support", "none")
 
 class _Centred:
@@ -253,7 +280,7 @@ class SimpleShot(_Centred, Method):
     name, title, source, transductive = "simpleshot", "SimpleShot", "Wang et al. 2019", False
     predict = ProtoNet.predict
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #59f88ea7
+# %% ../../nbs/api/31_inference_inductive.ipynb #ea56c0b3
 def adam(
     W: Float[Tensor, "..."],  # the start; not changed
     gradient,  # a function from W to the gradient
@@ -268,7 +295,7 @@ def adam(
             weight_decay=0, eps=1e-8, amsgrad=False, maximize=False, grad_scale=None, found_inf=None)
     return W
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #0ebe0522
+# %% ../../nbs/api/31_inference_inductive.ipynb #4f4e2b18
 def head_gradient(
     W: Float[Tensor, "task way dim"],  # the head's weights
     support: Float[Tensor, "task shot dim"],  # labelled features
@@ -284,7 +311,7 @@ def head_gradient(
         G = G*(p/(p + floor))
     return temperature*(G @ support - G.sum(-1, keepdim=True)*W)
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #220afb30
+# %% ../../nbs/api/31_inference_inductive.ipynb #c97c3734
 @dataclass(frozen=True)
 class Baseline(Method):
     "A linear head trained on the support, Chen et al. (2019) as run by Veilleux et al. (2021)."
@@ -309,7 +336,7 @@ class Baseline(Method):
     def predict(self, support, labels, query, way):
         return distance_logits(self.train(support, labels, way), query, self.temperature).softmax(-1)
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #26365860
+# %% ../../nbs/api/31_inference_inductive.ipynb #f87035ff
 @dataclass(frozen=True)
 class BaselinePP(Baseline):
     "Baseline's head, predicting by cosine similarity: Chen et al. (2019) as run by Veilleux et al. (2021)."
