@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Critics', 'RELEASED', 'CriticNet', 'parameter_count', 'embed', 'save_critic', 'read_critic', 'released_folder',
-           'critics', 'own_folder']
+           'critics', 'critics_name', 'own_folder']
 
-# %% ../../nbs/api/20_models_backbones.ipynb #f93128ce
+# %% ../../nbs/api/20_models_backbones.ipynb #a98615df
 import os
 from collections import namedtuple
 from importlib import resources
@@ -18,12 +18,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from ..core import InputError, written_whole
 
-# %% ../../nbs/api/20_models_backbones.ipynb #b4c5d2e6
+# %% ../../nbs/api/20_models_backbones.ipynb #9b408d88
 def _block(channels_in, channels):
     # pool, then ReLU: the same values as ReLU, then pool (both are monotone), on a quarter of the pixels
     return nn.Sequential(nn.Conv2d(channels_in, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.MaxPool2d(2), nn.ReLU(inplace=True))
 
-# %% ../../nbs/api/20_models_backbones.ipynb #859bb5bb
+# %% ../../nbs/api/20_models_backbones.ipynb #4d392734
 class CriticNet(nn.Module):
     "The critic of Table S1 (Boutin et al. 2022): images to a 128-d embedding, with 256-d features on the way."
     def __init__(self,
@@ -53,14 +53,14 @@ class CriticNet(nn.Module):
         "The embedding from features that are there already."
         return self.last(h.relu() if self.relu_between else h)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #ab520f00
+# %% ../../nbs/api/20_models_backbones.ipynb #5378d551
 def parameter_count(
     net: nn.Module,  # any module
 ) -> int:
     "How many numbers `net` learns or has learned (batch norm's running statistics are not among them)."
     return sum(p.numel() for p in net.parameters())
 
-# %% ../../nbs/api/20_models_backbones.ipynb #cc6e86cd
+# %% ../../nbs/api/20_models_backbones.ipynb #156e4266
 @torch.no_grad()
 def embed(
     net: nn.Module,  # a critic, on its device
@@ -81,7 +81,7 @@ def embed(
     net.train(training)
     return out.reshape(*lead, -1)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #35dbd24f
+# %% ../../nbs/api/20_models_backbones.ipynb #cb14cfe6
 def save_critic(
     net: CriticNet,  # a trained critic
     path,  # the file, *.safetensors
@@ -93,7 +93,7 @@ def save_critic(
     tensors = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in net.state_dict().items()}
     with written_whole(path) as part: save_file(tensors, part, header)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #fb44abbe
+# %% ../../nbs/api/20_models_backbones.ipynb #f668135f
 def _own(path):
     "A `CriticNet` from a file that `save_critic` wrote, and its card."
     try:
@@ -113,7 +113,7 @@ def _fill(net, tensors, path):
     net.load_state_dict(tensors)
     return net.eval().requires_grad_(False)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #8718e814
+# %% ../../nbs/api/20_models_backbones.ipynb #73fa1f2a
 def _released_name(key):
     "Our name of a parameter of the released files: `embedding.2.1.weight` is `blocks.2.1.weight`, the heads are `last`."
     for theirs, ours in [("embedding.6.", "first."), ("metric_layer.", "last."), ("projection.0.", "last."), ("embedding.", "blocks.")]:
@@ -136,7 +136,7 @@ def read_critic(
     if not Path(path).is_file(): raise InputError(f"There is no critic at {str(path)!r}: check the path.")
     return (_own if Path(path).suffix == ".safetensors" else _released)(path)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #647b82f7
+# %% ../../nbs/api/20_models_backbones.ipynb #7c6abcf8
 Critics = namedtuple("Critics", "proto_net simclr name")
 RELEASED = "proto_net_serre2022.pt", "simclr_serre2022.pt"
 
@@ -154,7 +154,7 @@ def released_folder(
     places = [Path(data).expanduser()/"weights", Path(data).expanduser().absolute().parent/"weights"] if data else []
     return next((p for p in places if all((p/n).is_file() for n in RELEASED)), None)
 
-# %% ../../nbs/api/20_models_backbones.ipynb #3e3565f4
+# %% ../../nbs/api/20_models_backbones.ipynb #057a17aa
 def critics(
     which="auto",  # "auto": the released pair where it is at hand, else our own; "serre2022", "own"; or a folder with a proto_net* and a simclr* file
     weights=None,  # folder of the released pair; None: FEWSHOT_WEIGHTS, else `weights` in or beside the data folder
@@ -171,6 +171,15 @@ def critics(
     paths = [folder/n for n in RELEASED] if folder else _pair(own_folder() if name == "own" else Path(which).expanduser())
     nets = [read_critic(p)[0].to(device) for p in paths]
     return Critics(*nets, name if name in ("own", "serre2022") else Path(which).name)
+
+def critics_name(
+    which="auto",  # as for `critics`
+    data="auto",  # the data folder
+    weights=None,  # folder of the released pair
+) -> str:
+    "The name that `critics(which)` has in rows of results, without reading the nets."
+    if str(which) == "auto": return "own" if released_folder(weights, data) is None else "serre2022"
+    return str(which) if str(which) in ("own", "serre2022") else Path(which).name
 
 def own_folder() -> Path:
     "Where the package keeps the critics it ships."
