@@ -6,7 +6,7 @@
 __all__ = ['Experiment', 'folder', 'names', 'find', 'grid', 'rows', 'where', 'keep', 'source', 'done', 'parameters', 'check',
            'run']
 
-# %% ../nbs/api/63_experiments.ipynb #36f2425e
+# %% ../nbs/api/63_experiments.ipynb #d37cbfb4
 import functools, importlib, itertools, json, os, shutil
 from dataclasses import dataclass, field
 from importlib import resources
@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from .core import InputError, choose, writable
 
-# %% ../nbs/api/63_experiments.ipynb #5a90f8c2
+# %% ../nbs/api/63_experiments.ipynb #c694a649
 @dataclass(frozen=True)
 class Experiment:
     "An experiment notebook, as its front matter and its `parameters` cell describe it."
@@ -31,7 +31,7 @@ class Experiment:
     bank: str = "fewshot_nb.data.source.resolve"  # dotted name of a function: parameter `data` -> name of the data in rows
     profiles: dict = field(default_factory=dict)  # name: settings
 
-# %% ../nbs/api/63_experiments.ipynb #3fc702b0
+# %% ../nbs/api/63_experiments.ipynb #b3435e73
 def folder() -> Path:
     "Where the experiment notebooks lie: `nbs/` of a checkout, else inside the installed package."
     package = Path(str(resources.files("fewshot_nb")))
@@ -43,7 +43,7 @@ def names() -> list[str]:
     "The names of all experiments."
     return sorted(p.stem for p in folder().glob("exp_*.ipynb"))
 
-# %% ../nbs/api/63_experiments.ipynb #87b0cc25
+# %% ../nbs/api/63_experiments.ipynb #bf1fa90b
 def find(
     name: str,  # "exp_beta", or a path to a notebook of one's own
 ) -> Experiment:
@@ -59,7 +59,7 @@ def find(
         raise InputError(f"{path.name} is no experiment: its first raw cell must give title, version and profiles.")
     return Experiment(name=path.stem, path=path, **{"description": "", **known})
 
-# %% ../nbs/api/63_experiments.ipynb #3be0d14e
+# %% ../nbs/api/63_experiments.ipynb #100f93dc
 def grid(
     self: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -74,7 +74,7 @@ def grid(
 
 Experiment.grid = grid
 
-# %% ../nbs/api/63_experiments.ipynb #2cdc099b
+# %% ../nbs/api/63_experiments.ipynb #2d724f15
 def rows(
     self: Experiment,
     worker,  # `worker(setting) -> rows`, see `fewshot_nb.pool.compute`
@@ -82,7 +82,7 @@ def rows(
     which="all",  # "all", "none", or a list of settings such as [dict(beta=1, seed=0)]
     out="runs/results",  # the folder of all results
     seed: int = 0,  # added to the profile's seeds
-    jobs: int = 1,  # one-thread processes at a time
+    jobs: int = 0,  # one-thread processes at a time; 0: one a core, or one for a GPU
     device="cpu",  # where the worker computes, for the provenance
     **also,  # what else names a row, but is not the worker's business: data="omniglot", critics="serre2022"
 ):
@@ -127,7 +127,7 @@ def _foremost(table):
     chosen.attrs.update(table.attrs)
     return chosen
 
-# %% ../nbs/api/63_experiments.ipynb #6431205b
+# %% ../nbs/api/63_experiments.ipynb #efd47e96
 def keep(
     self: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -147,7 +147,7 @@ def keep(
 
 Experiment.keep = keep
 
-# %% ../nbs/api/63_experiments.ipynb #40daed9e
+# %% ../nbs/api/63_experiments.ipynb #b74e435b
 def source(self: Experiment, data: str = "auto") -> str:
     "The name that the parameter `data` has in this experiment's rows: omniglot, glyphs, ..."
     module, _, name = self.bank.rpartition(".")
@@ -163,7 +163,7 @@ def done(self: Experiment, profile: str, out="runs/results", source: str = "omni
 
 Experiment.source, Experiment.done = source, done
 
-# %% ../nbs/api/63_experiments.ipynb #175304eb
+# %% ../nbs/api/63_experiments.ipynb #6c982dbb
 def parameters(self: Experiment) -> dict:
     "What can be set: name -> dict(type, default, help), from the `parameters` cell."
     import papermill
@@ -203,13 +203,13 @@ def check(
     if "device" in values:
         from fewshot_nb.core import device
         device(values["device"])
-    if "jobs" in values and values["jobs"] < 1: raise InputError(f"Parameter jobs={values['jobs']} is too small: give the number of processes, 1 or more.")
+    if "jobs" in values and values["jobs"] < 0: raise InputError(f"Parameter jobs={values['jobs']} is negative: give the number of processes, or 0 for one a core.")
     if "seed" in values and values["seed"] < 0: raise InputError(f"Parameter seed={values['seed']} is negative: give a whole number from 0 on.")
     return values
 
 Experiment.check = check
 
-# %% ../nbs/api/63_experiments.ipynb #557d4b81
+# %% ../nbs/api/63_experiments.ipynb #cf137694
 def run(
     self: Experiment,
     to=None,  # the executed notebook; default: runs/<name>.ipynb

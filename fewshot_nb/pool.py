@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Failed', 'failure', 'finished', 'compute']
 
-# %% ../nbs/api/62_pool.ipynb #46d02a97
+# %% ../nbs/api/62_pool.ipynb #d9b8a1b7
 import contextlib, multiprocessing, os, signal, sys, threading, time, traceback
 from multiprocessing.connection import wait
 from pathlib import Path
-from .core import InputError, progress, threads
+from .core import InputError, cores, device, progress, threads
 from .results import Results, plain
 
-# %% ../nbs/api/62_pool.ipynb #1eba343e
+# %% ../nbs/api/62_pool.ipynb #294ab890
 class Failed(InputError):
     "Some settings of a grid failed; the message is one sentence that names the first."
 
@@ -36,7 +36,7 @@ def _attempt(worker, setting):
     except Exception as e: rows = [{**setting, **failure(e)}]
     return rows, time.perf_counter() - began
 
-# %% ../nbs/api/62_pool.ipynb #6edf5686
+# %% ../nbs/api/62_pool.ipynb #579c9a27
 _ONE_THREAD = {f"{lib}_NUM_THREADS": "1" for lib in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")}
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def _environment(values):
     finally:
         for k, v in before.items(): os.environ.pop(k, None) if v is None else os.environ.__setitem__(k, v)
 
-# %% ../nbs/api/62_pool.ipynb #20a2cd7d
+# %% ../nbs/api/62_pool.ipynb #5eada330
 def _child(worker, pipe):
     "The life of a child process: settings in, rows out, until the pipe closes or the parent is gone."
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -101,7 +101,7 @@ class _Child:
         self.process.join()
         self.pipe.close()
 
-# %% ../nbs/api/62_pool.ipynb #b23d6ac8
+# %% ../nbs/api/62_pool.ipynb #d278e5b0
 def finished(
     settings: list,  # dicts
     worker,  # `worker(setting) -> rows`, importable
@@ -126,18 +126,20 @@ def finished(
     finally:
         for child in children: child.end()
 
-# %% ../nbs/api/62_pool.ipynb #bef6b387
+# %% ../nbs/api/62_pool.ipynb #c5ec5be7
 def compute(
     settings: list,  # dicts: parameter -> value, each the key (or a part of the key) of its rows
     worker,  # `worker(setting) -> rows` (dicts or a DataFrame), of a module that can be imported
     results: Results,  # where the rows are, and go to
-    jobs: int = 1,  # one-thread processes at a time; 1 computes in this process
+    jobs: int = 0,  # one-thread processes at a time; 0: one a core, or one for a GPU; 1 computes in this process
     desc: str = "",  # for the progress bar
 ):  # all rows of the settings that are good, as `results.read()`
     "Compute the missing settings of a grid; failures are rows, and are raised as one sentence when all the rest is done."
-    if not isinstance(jobs, int) or jobs < 1: raise InputError(f"jobs must be a whole number of at least 1, but {jobs!r} was given.")
+    if not isinstance(jobs, int) or jobs < 0: raise InputError(f"jobs must be a whole number from 0 (one a core) on, but {jobs!r} was given.")
     todo, failed = results.missing(settings), []
-    if jobs > 1 and len(todo) > 1: _check_importable(worker)
+    jobs = jobs or (1 if device(results.device).type == "cuda" or not _importable(worker) else cores())
+    if jobs > 1 and len(todo) > 1 and not _importable(worker):
+        raise InputError(f"jobs={jobs} needs a worker that other processes can import, but this one lives in this session only: put it into a module, or take jobs=1.")
     with contextlib.ExitStack() as stack:
         if jobs == 1 or len(todo) < 2:
             stack.enter_context(_one_thread())
@@ -152,14 +154,13 @@ def compute(
     if failed: raise Failed(_sentence(failed, todo, results))
     return results.read()
 
-# %% ../nbs/api/62_pool.ipynb #b83cb5a1
-def _check_importable(worker):
-    "A spawned process imports its worker by name: one from a notebook or a lambda cannot be found there."
+# %% ../nbs/api/62_pool.ipynb #29ebe68c
+def _importable(worker):
+    "Whether a spawned process can import the worker by name: one from a notebook or a lambda it cannot."
     f = worker
     while hasattr(f, "func"): f = f.func  # functools.partial
     here = getattr(f, "__module__", None) == "__main__" and not hasattr(sys.modules["__main__"], "__file__")  # a notebook's
-    if here or "<" in getattr(f, "__qualname__", ""):
-        raise InputError(f"jobs > 1 needs a worker that other processes can import, but {getattr(f, '__qualname__', f)!r} lives in this session only: put it into a module, or take jobs=1.")
+    return not (here or "<" in getattr(f, "__qualname__", ""))
 
 def _sentence(failed, todo, results):
     setting, row = failed[0]
