@@ -6,15 +6,15 @@
 __all__ = ['InputError', 'choose', 'device', 'cores', 'machine', 'threads', 'seed_sequence', 'rng', 'torch_rng', 'cache_dir',
            'writable', 'written_whole', 'locked', 'progress']
 
-# %% ../nbs/api/00_core.ipynb #a07fdcf1
+# %% ../nbs/api/00_core.ipynb #eee7779f
 import contextlib, difflib, os, platform, tempfile
 from pathlib import Path
 
-# %% ../nbs/api/00_core.ipynb #d270e429
+# %% ../nbs/api/00_core.ipynb #95e7502b
 class InputError(ValueError):
     "A wrong value from the user: the message is one sentence that names the value and the remedy."
 
-# %% ../nbs/api/00_core.ipynb #f8f6f7f0
+# %% ../nbs/api/00_core.ipynb #25d07d28
 def choose(
     value,  # what the user gave
     options,  # the names that exist: a collection, or a dict from names to what is meant
@@ -27,7 +27,7 @@ def choose(
     hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(names)}."
     raise InputError(f"Unknown {what} {value!r}: {hint}")
 
-# %% ../nbs/api/00_core.ipynb #191fda6c
+# %% ../nbs/api/00_core.ipynb #2a968e46
 def device(
     name="auto",  # `auto`, `cpu`, `cuda`, `cuda:1`, `mps`, or a `torch.device`
 ):
@@ -45,7 +45,7 @@ def device(
         raise InputError("device='mps' was asked for, but this is no Mac with Metal support: take device='auto' or 'cpu'.")
     return torch.device(name)
 
-# %% ../nbs/api/00_core.ipynb #9bf573ca
+# %% ../nbs/api/00_core.ipynb #162b5387
 def cores() -> int:
     "How many CPU cores this process may use."
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -62,7 +62,7 @@ def machine(
         model = next(l.split(":", 1)[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name"))
     return f"{model}, {cores()} cores"
 
-# %% ../nbs/api/00_core.ipynb #edcae97b
+# %% ../nbs/api/00_core.ipynb #7673ff8d
 @contextlib.contextmanager
 def threads(
     n: int,  # how many CPU threads torch may use inside the block
@@ -74,7 +74,7 @@ def threads(
     try: yield
     finally: torch.set_num_threads(before)
 
-# %% ../nbs/api/00_core.ipynb #cf07baf1
+# %% ../nbs/api/00_core.ipynb #77aff679
 def seed_sequence(
     *key,  # whole numbers and words: `seed_sequence(0, "tasks", 3)`
 ):
@@ -95,7 +95,7 @@ def torch_rng(*key, device="cpu"):
     state = int(seed_sequence(*key).generate_state(1, np.uint64)[0] >> 1)
     return torch.Generator(device=device).manual_seed(state)
 
-# %% ../nbs/api/00_core.ipynb #a4a4191b
+# %% ../nbs/api/00_core.ipynb #bfada11b
 def cache_dir() -> Path:
     "The folder for what is made once: `FEWSHOT_CACHE`, or `~/.cache/fewshot_nb`; made if it is not there."
     folder = Path(os.environ.get("FEWSHOT_CACHE") or Path.home()/".cache/fewshot_nb").expanduser()
@@ -115,7 +115,7 @@ def writable(
         raise InputError(f"Cannot write to the folder {str(folder)!r} for {what} ({e.strerror}): {remedy}.") from None
     return folder
 
-# %% ../nbs/api/00_core.ipynb #473d944a
+# %% ../nbs/api/00_core.ipynb #d3351288
 @contextlib.contextmanager
 def written_whole(
     path,  # the file to be written
@@ -143,7 +143,7 @@ def _sync_folder(folder):
         try: os.fsync(handle)
         finally: os.close(handle)
 
-# %% ../nbs/api/00_core.ipynb #2cd29e48
+# %% ../nbs/api/00_core.ipynb #1271b6f0
 @contextlib.contextmanager
 def locked(
     path,  # the file to be guarded; the lock is its neighbour `path.lock`
@@ -161,7 +161,7 @@ def locked(
             fcntl.flock(f, fcntl.LOCK_EX)
             yield
 
-# %% ../nbs/api/00_core.ipynb #4e222686
+# %% ../nbs/api/00_core.ipynb #3d131d93
 def progress(
     items=None,  # what to go through; None for a bar that is moved by `.update(n)`
     desc: str = "",  # what is being done

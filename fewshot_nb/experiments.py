@@ -6,7 +6,7 @@
 __all__ = ['Experiment', 'folder', 'names', 'find', 'grid', 'rows', 'where', 'keep', 'source', 'done', 'parameters', 'check',
            'run']
 
-# %% ../nbs/api/63_experiments.ipynb #d37cbfb4
+# %% ../nbs/api/63_experiments.ipynb #27e39321
 import functools, importlib, itertools, json, os, shutil
 from dataclasses import dataclass, field
 from importlib import resources
@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from .core import InputError, choose, writable
 
-# %% ../nbs/api/63_experiments.ipynb #c694a649
+# %% ../nbs/api/63_experiments.ipynb #18303feb
 @dataclass(frozen=True)
 class Experiment:
     "An experiment notebook, as its front matter and its `parameters` cell describe it."
@@ -31,7 +31,7 @@ class Experiment:
     bank: str = "fewshot_nb.data.source.resolve"  # dotted name of a function: parameter `data` -> name of the data in rows
     profiles: dict = field(default_factory=dict)  # name: settings
 
-# %% ../nbs/api/63_experiments.ipynb #b3435e73
+# %% ../nbs/api/63_experiments.ipynb #73bdb7be
 def folder() -> Path:
     "Where the experiment notebooks lie: `nbs/` of a checkout, else inside the installed package."
     package = Path(str(resources.files("fewshot_nb")))
@@ -43,7 +43,7 @@ def names() -> list[str]:
     "The names of all experiments."
     return sorted(p.stem for p in folder().glob("exp_*.ipynb"))
 
-# %% ../nbs/api/63_experiments.ipynb #bf1fa90b
+# %% ../nbs/api/63_experiments.ipynb #56c78cd8
 def find(
     name: str,  # "exp_beta", or a path to a notebook of one's own
 ) -> Experiment:
@@ -59,7 +59,7 @@ def find(
         raise InputError(f"{path.name} is no experiment: its first raw cell must give title, version and profiles.")
     return Experiment(name=path.stem, path=path, **{"description": "", **known})
 
-# %% ../nbs/api/63_experiments.ipynb #100f93dc
+# %% ../nbs/api/63_experiments.ipynb #2a2d4099
 def grid(
     self: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -74,7 +74,7 @@ def grid(
 
 Experiment.grid = grid
 
-# %% ../nbs/api/63_experiments.ipynb #2d724f15
+# %% ../nbs/api/63_experiments.ipynb #6b0c7c79
 def rows(
     self: Experiment,
     worker,  # `worker(setting) -> rows`, see `fewshot_nb.pool.compute`
@@ -127,7 +127,7 @@ def _foremost(table):
     chosen.attrs.update(table.attrs)
     return chosen
 
-# %% ../nbs/api/63_experiments.ipynb #efd47e96
+# %% ../nbs/api/63_experiments.ipynb #45e40f81
 def keep(
     self: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -147,7 +147,7 @@ def keep(
 
 Experiment.keep = keep
 
-# %% ../nbs/api/63_experiments.ipynb #b74e435b
+# %% ../nbs/api/63_experiments.ipynb #045268df
 def source(self: Experiment, data: str = "auto") -> str:
     "The name that the parameter `data` has in this experiment's rows: omniglot, glyphs, ..."
     module, _, name = self.bank.rpartition(".")
@@ -163,7 +163,7 @@ def done(self: Experiment, profile: str, out="runs/results", source: str = "omni
 
 Experiment.source, Experiment.done = source, done
 
-# %% ../nbs/api/63_experiments.ipynb #6c982dbb
+# %% ../nbs/api/63_experiments.ipynb #2a8fb9d9
 def parameters(self: Experiment) -> dict:
     "What can be set: name -> dict(type, default, help), from the `parameters` cell."
     import papermill
@@ -209,7 +209,7 @@ def check(
 
 Experiment.check = check
 
-# %% ../nbs/api/63_experiments.ipynb #cf137694
+# %% ../nbs/api/63_experiments.ipynb #47b2e3dd
 def run(
     self: Experiment,
     to=None,  # the executed notebook; default: runs/<name>.ipynb

@@ -6,7 +6,7 @@
 __all__ = ['PAPER', 'MODEL', 'TRAINING', 'settle', 'fit_and_judged', 'enlarge', 'stretch_and_cut', 'Exam', 'judge', 'steps_of',
            'mark', 'make_model', 'generator_row', 'save_sheet', 'show_sheet', 'beta_row', 'human_measures', 'work']
 
-# %% ../nbs/api/70_generation.ipynb #a06fa53c
+# %% ../nbs/api/70_generation.ipynb #41779a98
 import functools, hashlib, json, math
 from pathlib import Path
 import numpy as np, torch, torch.nn.functional as F
@@ -23,7 +23,7 @@ from .models.backbones import critics as read_critics, embed
 from .models.statistician import VAENS, counts
 from .train.generative import steps_an_epoch, train_generator
 
-# %% ../nbs/api/70_generation.ipynb #70f81cb8
+# %% ../nbs/api/70_generation.ipynb #251b26ee
 PAPER = dict(
     beta=1., seed=0,
     image_size=50, stem="convolutions", widths=None, hidden=256, context_dim=512, latent_dim=16, context_weight=1., beta_on_context=False,  # the model
@@ -33,7 +33,7 @@ PAPER = dict(
 MODEL = "image_size", "stem", "widths", "hidden", "context_dim", "latent_dim", "beta", "context_weight", "beta_on_context"
 TRAINING = "sets", "context", "lr", "weight_decay", "clamp", "schedule", "annealing", "augmentation", "precision", "seed"
 
-# %% ../nbs/api/70_generation.ipynb #df691cbb
+# %% ../nbs/api/70_generation.ipynb #96890fb2
 def settle(
     setting: dict,  # what differs from `PAPER`
 ) -> dict:
@@ -48,7 +48,7 @@ def settle(
     if (s["steps"] is None) == (s["epochs"] is None): raise InputError(f"A training needs either steps or epochs, but steps={s['steps']} and epochs={s['epochs']} were given.")
     return s
 
-# %% ../nbs/api/70_generation.ipynb #6e3630b4
+# %% ../nbs/api/70_generation.ipynb #a0357d9b
 @functools.lru_cache(4)
 def fit_and_judged(
     size: int,  # side in pixels
@@ -61,7 +61,7 @@ def fit_and_judged(
     held = torch.tensor([name[-2:] in ("04", "05", "06") for name in fit.names])
     return fit.select(~held), fit.select(held)
 
-# %% ../nbs/api/70_generation.ipynb #e76fc7c0
+# %% ../nbs/api/70_generation.ipynb #ad4baaeb
 def enlarge(
     x: Float[Tensor, "*n 1 H W"],  # images
     size: int = 50,  # side in pixels that the critics look at
@@ -70,7 +70,7 @@ def enlarge(
     if x.shape[-1] == size: return x
     return F.interpolate(x.flatten(0, -4), (size, size), mode="bilinear", align_corners=False).unflatten(0, x.shape[:-3])
 
-# %% ../nbs/api/70_generation.ipynb #00f14ee7
+# %% ../nbs/api/70_generation.ipynb #1662f027
 def stretch_and_cut(
     x: Float[Tensor, "*n H W"],  # greys
 ) -> Float[Tensor, "*n H W"]:  # 0 or 1
@@ -78,7 +78,7 @@ def stretch_and_cut(
     low, high = x.amin((-1, -2), keepdim=True), x.amax((-1, -2), keepdim=True)
     return ((x - low) > (high - low)/2).to(x.dtype)
 
-# %% ../nbs/api/70_generation.ipynb #abb40053
+# %% ../nbs/api/70_generation.ipynb #51716927
 class Exam:
     "Classes that generators have never seen, the prototype of each, and the two critics."
     def __init__(self,
@@ -100,7 +100,7 @@ class Exam:
         exact, error = place(seen, self.support, self.critics, way=self.way)[1], lambda v: float(v.std()/len(v)**.5)
         return dict(diversity=float(d.mean()), diversity_se=error(d), recognizability=100*sampled.mean, recognizability_exact=100*exact.mean, recognizability_se=100*error(exact.per_class))
 
-# %% ../nbs/api/70_generation.ipynb #b50b5729
+# %% ../nbs/api/70_generation.ipynb #a0d7927e
 def judge(
     self: Exam,
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
@@ -114,7 +114,7 @@ def judge(
 
 Exam.judge = judge
 
-# %% ../nbs/api/70_generation.ipynb #3a6100e4
+# %% ../nbs/api/70_generation.ipynb #654e933f
 def steps_of(s: dict, bank: Bank) -> int:
     "The length of a training in steps."
     return s["steps"] if s["steps"] is not None else s["epochs"]*steps_an_epoch(bank, s["sets"], s["context"], s["augmentation"])
@@ -132,7 +132,7 @@ def make_model(
         torch.manual_seed(torch_rng(s["seed"], "weights").initial_seed())
         return VAENS(**{k: s[k] for k in MODEL})
 
-# %% ../nbs/api/70_generation.ipynb #682acb85
+# %% ../nbs/api/70_generation.ipynb #58970691
 def generator_row(
     setting: dict,  # what differs from `PAPER`
     fit: Bank,  # the images to learn from, on the device
@@ -158,7 +158,7 @@ def generator_row(
         checkpoint.unlink(missing_ok=True)
     return row
 
-# %% ../nbs/api/70_generation.ipynb #7ac45142
+# %% ../nbs/api/70_generation.ipynb #1430c827
 def save_sheet(
     path,  # an *.npz file
     prototypes: Float[Tensor, "class 1 H W"],  # what the generator was shown
@@ -189,7 +189,7 @@ def show_sheet(
     ax.set_axis_off(); ax.set_title(title, fontsize=9)
     return ax
 
-# %% ../nbs/api/70_generation.ipynb #df6fa66c
+# %% ../nbs/api/70_generation.ipynb #d486071c
 def _seen(bank, critics):
     "`metrics.human_features`, from the cache where they are there."
     name = hashlib.sha256(bank.data.cpu().numpy().tobytes())
@@ -208,7 +208,7 @@ def _exam(data, tune, which, weights, device):
     bank, pair = fit_and_judged(50, data, tune)[1].to(device), read_critics(which, weights, data, device)
     return Exam(bank, pair, features=_seen(bank, pair))
 
-# %% ../nbs/api/70_generation.ipynb #1de7e0a2
+# %% ../nbs/api/70_generation.ipynb #5a6b6e65
 def beta_row(
     setting: dict,  # what names the row, for instance `dict(beta=3, seed=0)`
     folder=None,  # where checkpoint and sample sheet go
@@ -226,7 +226,7 @@ def beta_row(
     fit, judged = (b.to(device) for b in fit_and_judged(s["image_size"], str(data), tune))
     return generator_row(s, fit, judged, _exam(str(data), tune, critics, weights, str(device)), folder, seconds=every_seconds)
 
-# %% ../nbs/api/70_generation.ipynb #9bf90654
+# %% ../nbs/api/70_generation.ipynb #ace8746b
 def human_measures(
     data: str = "auto",  # see `data.source`
     critics: str = "auto",  # see `models.backbones.critics`
@@ -239,7 +239,7 @@ def human_measures(
     judged = judged.to(device)
     return human_claims(human_rows(judged, pair, fit, features=_seen(judged, pair)))
 
-# %% ../nbs/api/70_generation.ipynb #a7d225c0
+# %% ../nbs/api/70_generation.ipynb #1300f999
 def work(
     setting: dict,  # what differs from `PAPER`, or a row of results
 ) -> float:  # floating-point operations

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ENGINES', 'in_order', 'Job', 'run_job', 'plan', 'expected_seconds', 'Resumable', 'dry_run', 'reproduce', 'logs']
 
-# %% ../nbs/api/64_launch.ipynb #c246e666
+# %% ../nbs/api/64_launch.ipynb #339205ce
 import contextlib, functools, importlib, json, os, shutil, subprocess, sys, time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from .core import InputError, choose, cores, writable, written_whole
 from . import experiments
 from .experiments import Experiment
 
-# %% ../nbs/api/64_launch.ipynb #a9c88247
+# %% ../nbs/api/64_launch.ipynb #d24c5a3c
 def in_order(
     names: list,  # experiments asked for
     needs=lambda name: experiments.find(name).needs,  # name -> names of what it needs
@@ -30,7 +30,7 @@ def in_order(
     for name in names: visit(name)
     return order
 
-# %% ../nbs/api/64_launch.ipynb #b9de675e
+# %% ../nbs/api/64_launch.ipynb #ce82f386
 @dataclass(frozen=True)
 class Job:
     "One papermill run of an experiment with a batch of its grid."
@@ -46,7 +46,7 @@ def run_job(
     experiments.find(job["experiment"]).run(job["record"], job["parameters"], progress=False)
     return dict(name=job["name"])
 
-# %% ../nbs/api/64_launch.ipynb #3b0d43c7
+# %% ../nbs/api/64_launch.ipynb #7112e682
 def plan(
     experiment: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -73,7 +73,7 @@ def plan(
         missing += [settings[i] for i in todo]
     return jobs, job("draw", "none"), len(settings), missing
 
-# %% ../nbs/api/64_launch.ipynb #ed8f3714
+# %% ../nbs/api/64_launch.ipynb #efc874f8
 def expected_seconds(
     experiment: Experiment,
     missing: list,  # settings still to compute
@@ -90,7 +90,7 @@ def expected_seconds(
         return float(rate*sum(work(s) for s in missing))
     return float(same.seconds.median()*len(missing)) if len(same) else None
 
-# %% ../nbs/api/64_launch.ipynb #3deb4f66
+# %% ../nbs/api/64_launch.ipynb #dbcccb56
 def _local(jobs, at_once, **_):
     "Run jobs in processes on this machine; yield `(job, message or None)` as they end."
     import torch
@@ -102,7 +102,7 @@ def _local(jobs, at_once, **_):
     for job, rows, _ in finished([asdict(j) for j in jobs], run_job, at_once, places):
         yield next(j for j in jobs if j.name == job["name"]), rows[0].get("message")
 
-# %% ../nbs/api/64_launch.ipynb #625b9ff4
+# %% ../nbs/api/64_launch.ipynb #bf5afa70
 class Resumable:
     "`run_job` as submitit wants it: asked to stop, it asks to be queued again with the same job."
     def __call__(self, job): return run_job(job)
@@ -116,7 +116,7 @@ def _queue():
     if out.returncode: raise InputError(f"Slurm does not answer ({out.stderr.strip()}): ask `squeue` by hand, then run the same command again.")
     return set(out.stdout.split())
 
-# %% ../nbs/api/64_launch.ipynb #57c83ddf
+# %% ../nbs/api/64_launch.ipynb #fc4e2aad
 def _slurm_checks(gpus):
     "Refuse what cannot work before anything is sent."
     if not shutil.which("sbatch"): raise InputError("engine='slurm' was asked for, but there is no sbatch on the path: run this on a login node of the cluster, or take engine='local'.")
@@ -141,7 +141,7 @@ def _slurm(jobs, at_once, partition=None, gpus=0, time=60, mem=8, cpus=1, poll=2
             sent[job.name] = handle.job_id
     yield from _wait(jobs, sent, folder, poll)
 
-# %% ../nbs/api/64_launch.ipynb #989135d3
+# %% ../nbs/api/64_launch.ipynb #8905411a
 def _sent(folder, job):
     "The Slurm id under which a job was sent, or None."
     with contextlib.suppress(OSError): return (folder/f"{job.name}.id").read_text().strip()
@@ -168,7 +168,7 @@ def _ok(handle):
 
 ENGINES = dict(local=_local, slurm=_slurm)
 
-# %% ../nbs/api/64_launch.ipynb #bf3e5244
+# %% ../nbs/api/64_launch.ipynb #5c108b8c
 def dry_run(
     names: list,  # experiments
     profile: str,
@@ -196,7 +196,7 @@ def _measured(e, profile, out, data):
     try: return committed(e.name)
     except InputError: return pd.DataFrame()
 
-# %% ../nbs/api/64_launch.ipynb #5743ee1a
+# %% ../nbs/api/64_launch.ipynb #8024b21c
 def reproduce(
     names: list,  # experiments
     profile: str = "smoke",
@@ -230,7 +230,7 @@ def _local_gpus(gpus):
     import torch
     if torch.cuda.device_count() < gpus: raise InputError(f"--gpus {gpus} was asked for, but this machine has {torch.cuda.device_count()} that torch can use: leave --gpus out.")
 
-# %% ../nbs/api/64_launch.ipynb #f056b066
+# %% ../nbs/api/64_launch.ipynb #78778fa8
 def _go(engine_run, todo, jobs, options, headline):
     "Run the jobs with a display: a bar on a terminal, plain lines otherwise. Returns `[(name, message)]` of the failed."
     from tqdm import tqdm
@@ -245,7 +245,7 @@ def _go(engine_run, todo, jobs, options, headline):
             if quiet: print(f"{n}/{len(todo)} {job.name} {'failed: ' + message if message else 'done'}, about {left/60:.0f} min left", file=sys.stderr, flush=True)
     return failed
 
-# %% ../nbs/api/64_launch.ipynb #ff6cda68
+# %% ../nbs/api/64_launch.ipynb #e3534ec0
 def logs(
     job: str,  # name of a job, or its beginning
     out="runs/results",
