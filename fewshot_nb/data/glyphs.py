@@ -424,7 +424,7 @@ def _drawn(names, table) -> Bank:
 def glyphs(
     size: int = 50,  # side in pixels: the papers use 105, 50 (black and white), 28 and 24 (grey)
     alphabets=None,  # a number, a name or names of alphabets, see `glyph_alphabets`; None for all 50
-    split: str | None = None,  # "weak", "lake" or "vinyals"
+    split: str | None = None,  # "weak", "lake", "vinyals" or "koch"
     part: str | None = None,  # a part of the split, as for Omniglot
     binary: bool | None = None,  # cut at one half? None: as the papers do at this size
     device="cpu",  # where to put the images

@@ -26,7 +26,7 @@ def resolve(
 
 def characters(
     size: int = 50,  # side in pixels
-    split: str | None = None,  # "weak", "lake" or "vinyals"
+    split: str | None = None,  # "weak", "lake", "vinyals" or "koch"
     part: str | None = None,  # a part of the split
     data="auto",  # "auto", "glyphs", "omniglot", or a folder that holds Omniglot
     binary: bool | None = None,  # cut at one half? None: as the papers do at this size
