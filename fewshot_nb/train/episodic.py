@@ -72,6 +72,7 @@ def train_proto_net(
     prototypes=None,  # (classes,) the prototype samples of the bank's classes, for support="prototype"
     rate: float = 1e-3,  # Adam's learning rate at the beginning
     halve_every: int | None = None,  # steps between two halvings; None: a quarter of `steps`
+    schedule=None,  # `schedule(step)` gives a factor on the rate; None: the halvings
     seed: int = 0,  # of weights and tasks
     device="cpu",  # where to train
     checkpoint=None,  # file to resume from and write to
@@ -99,8 +100,9 @@ def train_proto_net(
         if episodes is None: episodes = _episodes(bank, way, shot, query, tasks, seed, prototypes, steps, state.step)
         s, q, labels = next(episodes)
         return episode_loss(state.net, bank.take(torch.cat([s, q], 1)), labels.to(where), way, shot)
-    settings = dict(trainer="proto_net", way=way, shot=shot, query=query, tasks=tasks, support=support, rate=rate, steps=steps, halve_every=halve_every, samples=bank.n)
-    run(descend(loss, staircase(halve_every or max(1, -(-steps//4)))), state, min(steps, until or steps), checkpoint, settings=settings, log=20, desc="ProtoNet")
+    settings = dict(trainer="proto_net", way=way, shot=shot, query=query, tasks=tasks, support=support, rate=rate, steps=steps, halve_every=halve_every, scheduled=schedule is not None, samples=bank.n)
+    schedule = schedule or staircase(halve_every or max(1, -(-steps//4)))
+    run(descend(loss, schedule), state, min(steps, until or steps), checkpoint, settings=settings, log=20, desc="ProtoNet")
     return net.eval(), state
 
 def fresh_critic(
