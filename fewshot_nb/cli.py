@@ -168,3 +168,9 @@ from . import evaluate_command
 
 # %% ../nbs/api/69_cli.ipynb #407020bb
 app.command("evaluate", cls=evaluate_command.Variadic)(evaluate_command.command)
+
+# %% ../nbs/api/69_cli.ipynb #b1e0c0a2
+from . import bench
+
+# %% ../nbs/api/69_cli.ipynb #b1e0c0a3
+app.command("bench")(bench.command)
