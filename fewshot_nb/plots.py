@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['COLOURS', 'style', 'contact_sheet', 'plane', 'parabola']
 
-# %% ../nbs/api/52_plots.ipynb #d5ea9be8
+# %% ../nbs/api/52_plots.ipynb #650929b2
 import contextlib
 import numpy as np, torch
 import matplotlib as mpl, matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from .core import InputError
 
-# %% ../nbs/api/52_plots.ipynb #d9538bcf
+# %% ../nbs/api/52_plots.ipynb #225705af
 COLOURS = dict(blue="#0072B2", orange="#E69F00", green="#009E73", vermillion="#D55E00",
                sky="#56B4E9", purple="#CC79A7", yellow="#F0E442", black="#000000")
 
@@ -29,7 +29,7 @@ def style(
         live = mpl.is_interactive()
     mpl.interactive(live)  # a notebook's backend, chosen at the first figure, must outlive the block
 
-# %% ../nbs/api/52_plots.ipynb #6d7056ac
+# %% ../nbs/api/52_plots.ipynb #623d80ac
 def _table(bank, rows, columns):
     "Images (row, column, H, W) of a bank: classes spread evenly, their first samples; and the names of the classes."
     chosen = np.unique(np.linspace(0, bank.classes - 1, min(rows, bank.classes)).round().astype(int))
@@ -45,7 +45,7 @@ def _mosaic(images):
     sheet[:, :, :height, :width] = images
     return 1 - sheet.transpose(0, 2, 1, 3).reshape(rows*(height + gap), columns*(width + gap))[:-gap, :-gap]
 
-# %% ../nbs/api/52_plots.ipynb #0f95cf41
+# %% ../nbs/api/52_plots.ipynb #b754f07e
 def contact_sheet(
     images,  # a Bank of images, or an array or tensor (row, column, H, W) in [0, 1] with strokes 1
     rows: int = 10,  # how many classes of a bank
@@ -76,7 +76,7 @@ def contact_sheet(
     if title: ax.set_title(title, fontsize=9)
     return ax.figure
 
-# %% ../nbs/api/52_plots.ipynb #08cb527a
+# %% ../nbs/api/52_plots.ipynb #a831a1f0
 def plane(
     table,  # DataFrame with columns diversity and recognizability (in percent), and `by`
     by: str,  # the varied setting: a column of `table`
@@ -97,10 +97,10 @@ def plane(
     for value, point in mean.iterrows(): ax.annotate(f"{value:g}", point, xytext=(5, 5), textcoords="offset points", fontsize=7, color=ink)
     if human is not None: ax.plot(*human, "*", color=COLOURS["black"], ms=14, label="people")
     ax.set(xlabel="diversity (mean standard deviation of critic features)", ylabel="recognizability (% of 20-way one-shot tasks)")
-    if label or human is not None: ax.legend(fontsize=8)
+    if label or human is not None: ax.legend(fontsize=8, loc="lower left")
     return ax
 
-# %% ../nbs/api/52_plots.ipynb #e3f5864b
+# %% ../nbs/api/52_plots.ipynb #3c153c43
 def parabola(
     table,  # DataFrame with columns x, y and seed
     x: str,  # the varied setting
