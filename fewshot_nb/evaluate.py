@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KEYS', 'BALANCE', 'resolve', 'evaluate', 'summary', 'shown', 'drops', 'with_images', 'tune']
 
-# %% ../nbs/api/65_evaluate.ipynb #3e6740c0
+# %% ../nbs/api/65_evaluate.ipynb #2b420892
 import dataclasses, time
 import numpy as np, pandas as pd, torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from .data.features import Features
 from .results import Results
 from .samplers import BLOCK, Balanced, TaskSpec, rectangles, stream
 
-# %% ../nbs/api/65_evaluate.ipynb #88a11f5e
+# %% ../nbs/api/65_evaluate.ipynb #fe5ef131
 def resolve(
     methods,  # "all", a name, "a,b", a method instance, a list of these, or a dict label -> one of these
     shot: int,  # for the published settings
@@ -45,7 +45,7 @@ def _resolved(m, shot, setting, has_base):
     m = choose(m, inference.METHODS, "method").published(shot, setting)
     return dataclasses.replace(m, centre="support") if m.needs_base and not has_base else m
 
-# %% ../nbs/api/65_evaluate.ipynb #69f626d3
+# %% ../nbs/api/65_evaluate.ipynb #1f633615
 KEYS = ["data", "method", "parameters", "way", "shot", "n_query", "marginal", "protocol", "within", "seed", "task"]
 
 def _about(label, m, spec, seed, source):
@@ -66,7 +66,7 @@ def _batch(bank, spec):
     "How many tasks at a time: a quarter of a GB of features."
     return max(1, min(BLOCK, 2**28//(4*(spec.way*spec.shot + spec.n_query)*int(np.prod(bank.shape)))))
 
-# %% ../nbs/api/65_evaluate.ipynb #537a1495
+# %% ../nbs/api/65_evaluate.ipynb #e2b03485
 def _block_rows(bank, methods, spec, tasks, base_mean, seed, source):
     "Rows of up to 1,024 tasks, one DataFrame for each method."
     n, tables = len(tasks), {label: {} for label in methods}
@@ -83,7 +83,7 @@ def _block_rows(bank, methods, spec, tasks, base_mean, seed, source):
     shared = dict(task=np.arange(tasks.start, tasks.start + n), queries=counts.sum(1), largest=counts.max(1)/counts.sum(1), redrawn=tasks.redrawn.numpy())
     return {label: pd.DataFrame({**_about(label, m, spec, seed, source), **shared, **tables[label]}) for label, m in methods.items()}
 
-# %% ../nbs/api/65_evaluate.ipynb #297491ce
+# %% ../nbs/api/65_evaluate.ipynb #5edb0000
 def evaluate(
     bank,  # a float-feature `Bank`, or `Features` with the base mean beside it
     methods="all",  # as `resolve` takes them: "all", names, instances, or a dict label -> one of these
@@ -129,7 +129,7 @@ def _warm_up(bank, methods, tasks, base_mean):
     (_, tasks), = rectangles(tasks.to(bank.device))
     for m in methods.values(): m(bank.take(tasks.support), tasks.support_labels, bank.take(tasks.query), base_mean)
 
-# %% ../nbs/api/65_evaluate.ipynb #e3a735e2
+# %% ../nbs/api/65_evaluate.ipynb #cb586503
 def _row_key(about): return tuple(about[k] for k in KEYS[:-1])
 
 def _done(results):
@@ -150,7 +150,7 @@ def _keep(by_method, tables, results, start):
             about = {k: t[k].iloc[0] for k in KEYS[:-1]}
             results.write(t, float(t.seconds.sum()), {**about, "task": start})
 
-# %% ../nbs/api/65_evaluate.ipynb #701cfa0f
+# %% ../nbs/api/65_evaluate.ipynb #10323cec
 def summary(
     rows: pd.DataFrame,  # what `evaluate` gives
     level: float = .95,  # of the intervals
@@ -179,7 +179,7 @@ def _compared(name, a, b, level):
     d = paired(a.accuracy[both], b.accuracy[both], level) if len(both) else (np.nan,)*3
     return {name: d[0], f"{name}_half": d[1], f"{name}_p": d[2]}
 
-# %% ../nbs/api/65_evaluate.ipynb #996e28ed
+# %% ../nbs/api/65_evaluate.ipynb #0e0d55a0
 def shown(
     table: pd.DataFrame,  # what `summary` gives
 ) -> pd.DataFrame:
@@ -193,7 +193,7 @@ def shown(
                "s / 1,000 tasks": table.seconds_per_1000.map("{:.2f}".format), "note": table.note}
     return pd.DataFrame(columns).drop(columns=[] if table.note.any() else ["note"])
 
-# %% ../nbs/api/65_evaluate.ipynb #9918fae6
+# %% ../nbs/api/65_evaluate.ipynb #f9eac11d
 def drops(
     table: pd.DataFrame,  # what `summary` gives, with the change from balanced
     axes=None,  # a matplotlib axis for each number of shots; default: a new figure
@@ -215,7 +215,7 @@ def drops(
     np.ravel(axes)[0].legend(fontsize=7, frameon=False, loc="lower left")
     return np.ravel(axes)[0].figure
 
-# %% ../nbs/api/65_evaluate.ipynb #6caf4a97
+# %% ../nbs/api/65_evaluate.ipynb #c64f1828
 def with_images(
     rows: pd.DataFrame,  # what `evaluate` gives, for tasks drawn `disjoint` and not within groups
     bank: Bank,  # the bank they were drawn from
@@ -232,10 +232,11 @@ def with_images(
         table.append(row)
     return pd.DataFrame(table)
 
-# %% ../nbs/api/65_evaluate.ipynb #a93a681d
+# %% ../nbs/api/65_evaluate.ipynb #8ddcc3a3
 BALANCE = {  # method: the parameter that sets how much balance it expects, and the values to try
     "tim": ("marginal", (0., .1, .3, 1., 3., 10.)), "tim-adm": ("marginal", (0., .1, .3, 1., 3., 10.)),
     "alpha-tim": ("alpha", (1., 2., 3., 4., 5., 7., 10.)), "laplacianshot": ("lam", (.1, .3, .5, .7, 1., 1.5)),
+    "paddle": ("price", (0., .1, .3, 1., 3.)), "bavardage": ("concentration", (.5, 1., 2., 5., 20., 100.)),
 }
 
 def tune(

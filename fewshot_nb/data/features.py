@@ -6,18 +6,20 @@
 __all__ = ['KEYS', 'READERS', 'PARTS', 'NAMED', 'feature_bank', 'arrays', 'disjoint_split', 'read_split', 'Features', 'features',
            'resolve', 'named_features']
 
-# %% ../../nbs/api/05_data_features.ipynb #eb025e54
-import csv, os, warnings
+# %% ../../nbs/api/05_data_features.ipynb #2cb0fb31
+import csv, hashlib, os, warnings
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 import numpy as np, torch
 from torch import Tensor
 from jaxtyping import Float
-from ..core import InputError, choose, rng
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from ..core import InputError, cache_dir, choose, locked, rng, written_whole
 from .bank import Bank
 
-# %% ../../nbs/api/05_data_features.ipynb #e7557f71
+# %% ../../nbs/api/05_data_features.ipynb #9bc0191c
 def feature_bank(
     features,  # (n, dim) numbers
     labels,  # (n,) numbers or words
@@ -42,7 +44,7 @@ def _matrix(features, source):
     if len(bad): raise InputError(f"{len(bad)} of {len(features)} rows of features in {source} hold NaN or infinite values, the first is row {bad[0]}: remove or repair them.")
     return features
 
-# %% ../../nbs/api/05_data_features.ipynb #984ffe51
+# %% ../../nbs/api/05_data_features.ipynb #13ebf12f
 KEYS = dict(features=("features", "embeddings", "x"), labels=("labels", "label", "y", "targets"), base=("base_features", "base"),
             split=("split", "part"), scale=("scale",))
 
@@ -69,7 +71,7 @@ def _pt(path):
 
 READERS = {".npz": _npz, ".parquet": _parquet, ".safetensors": _safetensors, ".pt": _pt, ".pth": _pt}
 
-# %% ../../nbs/api/05_data_features.ipynb #91ce6df6
+# %% ../../nbs/api/05_data_features.ipynb #c135755f
 def arrays(
     path,  # *.npz, *.parquet, *.safetensors, *.pt
 ) -> dict:  # name -> array, for the names in `KEYS` that the file has
@@ -84,7 +86,7 @@ def arrays(
         raise InputError(f"{str(path)!r} cannot be read as a {path.suffix} file ({why}): it may be cut short or of another kind, or hold Python objects; save plain arrays again.") from None
     return {ours: found[name] for ours, names in KEYS.items() for name in names if name in found}
 
-# %% ../../nbs/api/05_data_features.ipynb #acdd4355
+# %% ../../nbs/api/05_data_features.ipynb #4b69177f
 PARTS = dict(base=("base", "train", "trainval"), validation=("validation", "val", "valid"), novel=("novel", "test"))
 
 def disjoint_split(
@@ -104,7 +106,7 @@ def disjoint_split(
         done += len(members)
     return {n: split[n] for n in names}
 
-# %% ../../nbs/api/05_data_features.ipynb #ccb6024c
+# %% ../../nbs/api/05_data_features.ipynb #4e2c173a
 def read_split(
     split,  # "grocery", "caltech101", or a CSV file with the columns class and part
 ) -> dict:  # class name -> "base", "validation" or "novel"
@@ -124,7 +126,7 @@ def _checked(pairs, source):
         if split.setdefault(str(name), part) != part: raise InputError(f"Class {str(name)!r} is in {split[str(name)]} and in {part} in {source}: few-shot parts must not share classes.")
     return split
 
-# %% ../../nbs/api/05_data_features.ipynb #04c7d096
+# %% ../../nbs/api/05_data_features.ipynb #c67cdaa4
 @dataclass(frozen=True)
 class Features:
     "Features ready for evaluation: the novel classes, and what else the file and the split gave."
@@ -171,7 +173,7 @@ def _base_mean(found, base, bank, base_bank):
     if rows.shape[1] != bank.shape[0]: raise InputError(f"The base features have {rows.shape[1]} dimensions, but the features of {bank.source} have {bank.shape[0]}: use one backbone for both.")
     return torch.as_tensor(rows.mean(0, dtype=np.float64)*scale, dtype=torch.float32)
 
-# %% ../../nbs/api/05_data_features.ipynb #829d0d7c
+# %% ../../nbs/api/05_data_features.ipynb #081cdde7
 NAMED = ("grocery", "caltech101", "omniglot")
 
 def resolve(
@@ -182,7 +184,7 @@ def resolve(
     folder = _folder(data)
     if sorted(folder.glob("features/*.npz")): return "features"
     if str(data) != "auto": raise InputError(f"There is no features/*.npz in {str(folder)!r}: give the folder that holds it, or data='glyphs'.")
-    warnings.warn("No feature files here (FEWSHOT_DATA/features/*.npz): pixels of the embedded glyphs stand in for them.")
+    warnings.warn("No feature files here (FEWSHOT_DATA/features/*.npz): our critic's features of the embedded glyphs stand in for them.")
     return "glyphs"
 
 def _folder(data): return Path(os.environ.get("FEWSHOT_DATA", "no folder") if str(data) in ("auto", "features", "omniglot") else data).expanduser()
@@ -195,31 +197,47 @@ def named_features(
     "Features by name from the data folder, or from a path."
     if Path(str(name)).suffix in READERS: return features(name, split)
     choose(name, NAMED, "features")
-    if str(data) == "glyphs": return _glyph_pixels(name)
+    if str(data) == "glyphs": return _critic_glyphs(name)
     if name == "omniglot": return _critic_features(data)
     files = sorted(_folder(data).glob(f"features/{name}_*.npz"))
     if not files: raise InputError(f"There is no features/{name}_*.npz in {str(_folder(data))!r}: set FEWSHOT_DATA to the folder that holds it, or give the path of a features file.")
     return features(files[0], split or name)
 
-# %% ../../nbs/api/05_data_features.ipynb #ba745575
-def _critic_features(data):
-    "The ProtoNet critic's features of Omniglot, novel for the characters that it has not seen."
-    from fewshot_nb.data.source import characters
+# %% ../../nbs/api/05_data_features.ipynb #304943e5
+def _embedded(images):
+    "Features (n, 256) of images by the ProtoNet critic that ships with the package; computed once."
     from fewshot_nb.models.backbones import critics
-    net, _, name = critics(data="auto" if str(data) == "features" else data)
-    images = {part: characters(50, "weak", part, "auto" if str(data) == "features" else data) for part in ("train", "test")}
-    embed = lambda bank: torch.cat([net.features(bank.take(torch.arange(i, min(i + 256, bank.n)))) for i in range(0, bank.n, 256)])
-    with torch.inference_mode():
-        novel = Bank(embed(images["test"]).clone(), images["test"].labels, images["test"].groups, images["test"].names, images["test"].group_names, f"{images['test'].source} through critic {name}")
-        return Features(novel, None, embed(images["train"]).mean(0).clone())
+    net = critics("own").proto_net
+    x, key = images.take(torch.arange(images.n)), hashlib.sha256()
+    for t in (x, *net.state_dict().values()): key.update(t.contiguous().numpy().tobytes())
+    path = cache_dir()/f"embedded-{key.hexdigest()[:16]}.safetensors"
+    with locked(path):
+        try: return load_file(path)["features"]
+        except (OSError, SafetensorError): pass
+        with torch.inference_mode(): z = torch.cat([net.features(part) for part in x.split(256)]).clone()
+        with written_whole(path) as part: save_file(dict(features=z), part)
+    return z
 
-def _glyph_pixels(name):
-    "Pooled pixels of the glyphs, class-disjoint by alphabet; each name has an order of its own."
+def _of_bank(images):
+    return Bank(_embedded(images), images.labels, images.groups, images.names, images.group_names, f"{images.source} through our critic")
+
+# %% ../../nbs/api/05_data_features.ipynb #4f316c15
+def _critic_features(data):
+    "Omniglot's held-out characters through the critic, and the mean of those it knows."
     from fewshot_nb.data.source import characters
-    images = characters(50, data="glyphs")
-    x = torch.nn.functional.adaptive_avg_pool2d(images.take(torch.arange(images.n)), 14).flatten(1)
-    bank = Bank(x, images.labels, images.groups, images.names, images.group_names, "glyphs")
-    names = [str(c) for c in range(bank.classes)]  # a name may occur in two alphabets
-    parts = disjoint_split(names, bank.groups.tolist(), (.3, .3, .4), seed=NAMED.index(name))
-    of = lambda part: bank.select([c for c, n in enumerate(names) if parts[n] == part])
-    return Features(of("novel"), of("validation"), of("base").data.mean(0))
+    data = "auto" if str(data) == "features" else data
+    known, held = (characters(50, "weak", part, data) for part in ("train", "test"))
+    first = torch.cat([torch.ones(1, dtype=torch.long), held.groups.diff()]) != 0  # of each alphabet
+    bank = _of_bank(held)
+    one_each = Bank(known.take(torch.arange(0, known.n, 20)), torch.arange(known.n//20), source=known.source)
+    return Features(bank.select((~first).nonzero().ravel().tolist()), bank.select(first.nonzero().ravel().tolist()), _embedded(one_each).mean(0))
+
+def _critic_glyphs(name):
+    "Eight characters from each of six alphabets through the critic, class-disjoint by alphabet; each name has alphabets of its own."
+    from fewshot_nb.data.source import characters
+    images, start = characters(50, data="glyphs"), 6*NAMED.index(name)
+    chosen = [c for g in range(start, start + 6) for c in (images.groups == g).nonzero().ravel().tolist()[:8]]
+    bank = _of_bank(images.select(chosen))
+    bank.source = "glyphs"  # judged nowhere
+    part = lambda p: bank.select(range(16*p, 16*p + 16))
+    return Features(part(2), part(1), part(0).data.mean(0))
