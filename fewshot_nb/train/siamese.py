@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['milestones', 'problem_loss', 'train_siamese', 'rotated']
 
-# %% ../../nbs/api/45_train_siamese.ipynb #5469f7e4
+# %% ../../nbs/api/45_train_siamese.ipynb #901b58a4
 import torch
 import torch.nn.functional as F
 from ..core import InputError, choose, device as find_device, torch_rng
@@ -15,7 +15,7 @@ from ..samplers import TaskSpec, stream
 from .episodic import keep_freed_memory
 from .loop import State, descend, run
 
-# %% ../../nbs/api/45_train_siamese.ipynb #767df351
+# %% ../../nbs/api/45_train_siamese.ipynb #148f3b66
 def _problems(bank, way, shot, query, problems, shared, within, seed, steps, start):
     "Yield sample indices (problem, way, shot) and (problem, way, query) for the steps `start`..`steps - 1`."
     spec = TaskSpec(way=way, shot=shot, n_query=way*query, within=within, skip_small=within is not None)
@@ -33,7 +33,7 @@ def _problems(bank, way, shot, query, problems, shared, within, seed, steps, sta
         mine = samples[b.classes[0]].expand(problems, -1, -1).gather(2, pick)
         yield mine[..., :shot], mine[..., shot:]
 
-# %% ../../nbs/api/45_train_siamese.ipynb #efb8e131
+# %% ../../nbs/api/45_train_siamese.ipynb #50a0659f
 def milestones(
     steps: int,  # length of the training
     factor: float = .1,  # what the rate is multiplied by at each
@@ -43,7 +43,7 @@ def milestones(
     marks = [int(steps*a) for a in at]
     return lambda step: factor**sum(step >= m for m in marks)
 
-# %% ../../nbs/api/45_train_siamese.ipynb #a934318c
+# %% ../../nbs/api/45_train_siamese.ipynb #650b6f24
 def problem_loss(
     model,  # a `Siamese`
     images,  # (problem, way, shot + query, 1, H, W)
@@ -57,7 +57,7 @@ def problem_loss(
     labels = torch.arange(way, device=z.device).repeat_interleave(query).repeat(len(images))
     return dict(loss=F.cross_entropy(logits, labels), accuracy=(logits.argmax(1) == labels).float().mean())
 
-# %% ../../nbs/api/45_train_siamese.ipynb #719af138
+# %% ../../nbs/api/45_train_siamese.ipynb #72c29b6f
 def train_siamese(
     bank,  # a `Bank` of training classes, at the net's image size
     steps: int = 10_000,  # how many steps
@@ -96,7 +96,7 @@ def train_siamese(
     run(descend(loss, milestones(steps)), state, min(steps, until or steps), checkpoint, settings=settings, log=50, desc="siamese")
     return model.eval(), state
 
-# %% ../../nbs/api/45_train_siamese.ipynb #946073fc
+# %% ../../nbs/api/45_train_siamese.ipynb #927ccb0d
 def rotated(
     bank: Bank,  # images
 ) -> Bank:  # four times as many classes; the groups stay
