@@ -6,7 +6,7 @@
 __all__ = ['resolve', 'characters']
 
 # %% ../../nbs/api/04_data_source.ipynb #fdf14b99
-import warnings
+import functools, multiprocessing, os, warnings
 from ..core import InputError
 from .bank import Bank
 
@@ -17,10 +17,18 @@ def resolve(
     "The source that `data` means here and now: `omniglot` or `glyphs`."
     from fewshot_nb.data.omniglot import locate
     if str(data) == "glyphs": return "glyphs"
-    try: locate("auto" if str(data) == "omniglot" else data)
+    if str(data) == "auto" and not os.environ.get("FEWSHOT_DATA"): return _found()
+    locate("auto" if str(data) == "omniglot" else data)
+    return "omniglot"
+
+@functools.cache
+def _found():
+    "The source in the cache or on the network, asked for once a process; only the first process speaks of it."
+    from fewshot_nb.data.omniglot import locate
+    try: locate("auto")
     except InputError as e:
-        if str(data) != "auto" or "neither at hand" not in str(e): raise
-        warnings.warn("No Omniglot here (no FEWSHOT_DATA, no cache, no network): the embedded glyphs stand in for it.")
+        if "neither at hand" not in str(e): raise
+        if not multiprocessing.parent_process(): warnings.warn("No Omniglot here (no FEWSHOT_DATA, no cache, no network): the embedded glyphs stand in for it.")
         return "glyphs"
     return "omniglot"
 
