@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['app', 'Profile', 'Data', 'Set', 'Out', 'main', 'list_', 'run', 'data', 'reproduce', 'results', 'logs', 'claims']
 
-# %% ../nbs/api/69_cli.ipynb #675502e2
+# %% ../nbs/api/69_cli.ipynb #7ff0e414
 import os, sys
 from pathlib import Path
 from typing import Annotated, Optional
@@ -13,7 +13,7 @@ import typer
 import fewshot_nb
 from .core import InputError
 
-# %% ../nbs/api/69_cli.ipynb #e14e2f83
+# %% ../nbs/api/69_cli.ipynb #80e5df70
 app = typer.Typer(name="fewshot_nb", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="Few-shot learning results, honest and easy to regenerate.")
 
@@ -23,7 +23,7 @@ def _version(wanted: bool):
 @app.callback()
 def _all(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")] = False): pass
 
-# %% ../nbs/api/69_cli.ipynb #bf75c72c
+# %% ../nbs/api/69_cli.ipynb #b9c8ec0f
 def main(args: list[str] | None = None):
     "The command `fewshot_nb`: exit code 0, or 1 after one sentence that says what was wrong."
     try: app(args, standalone_mode=True)
@@ -31,16 +31,19 @@ def main(args: list[str] | None = None):
         print(f"fewshot_nb: {e}", file=sys.stderr)
         sys.exit(1)
 
-# %% ../nbs/api/69_cli.ipynb #4c85e4fa
+# %% ../nbs/api/69_cli.ipynb #a3a67699
 @app.command("list")
 def list_():
-    "The experiments, what each regenerates, and its profiles."
+    "The experiments: what each regenerates, its profiles, and the evidence that came with the package."
     from fewshot_nb import experiments
     for name in experiments.names():
         e = experiments.find(name)
-        print(f"{e.name:22} {e.title}\n{'':22} regenerates {', '.join(e.regenerates)}; profiles {', '.join(e.profiles)}")
+        lines = [e.title.removeprefix(f"{name}: "), f"regenerates {', '.join(e.regenerates)}", f"profiles {', '.join(e.profiles)}{'; needs ' + ', '.join(e.needs) if e.needs else ''}"]
+        for v in e.evidence() or [None]:
+            lines.append("no evidence committed yet" if v is None else f"evidence: {v['rows']} rows, {v['profile']} on {v['data']}, {v['device']}, {v['date']}; claims: " + (", ".join(f"{n} {verdict}" for verdict, n in v["claims"].items()) or "none judged"))
+        print("\n".join(f"{name if i == 0 else '':22} {line}" for i, line in enumerate(lines)))
 
-# %% ../nbs/api/69_cli.ipynb #d2c6cb5d
+# %% ../nbs/api/69_cli.ipynb #009e7f9c
 Profile = Annotated[Optional[str], typer.Option(help="A row of settings: smoke, laptop, gpu, paper; or committed, to redraw our evidence.")]
 Data = Annotated[Optional[str], typer.Option(help="A folder with the data, or glyphs.")]
 Set = Annotated[Optional[list[str]], typer.Option("-p", metavar="KEY=VALUE", help="A parameter of the notebook; may be given several times.")]
@@ -67,7 +70,7 @@ def _pair(text):
     if not equals: raise InputError(f"-p {text!r} is not understood: write it as key=value, for instance -p seed=1.")
     return key, value
 
-# %% ../nbs/api/69_cli.ipynb #b3339df1
+# %% ../nbs/api/69_cli.ipynb #7122045a
 @app.command()
 def data(
     name: Annotated[str, typer.Argument(help="omniglot (fetch or find it) or glyphs (draw them).")],
@@ -88,7 +91,7 @@ def data(
     with written_whole(to) as part: contact_sheet(bank).savefig(part, format="png", dpi=150)
     print(f"contact sheet: {to}")
 
-# %% ../nbs/api/69_cli.ipynb #f1ca5b51
+# %% ../nbs/api/69_cli.ipynb #3a6f7807
 Out = Annotated[Path, typer.Option(help="The folder of all results.")]
 
 @app.command()
@@ -114,27 +117,29 @@ def reproduce(
     chosen = names() if all else experiments
     if not chosen: raise InputError("Nothing to reproduce: name experiments (see `fewshot_nb list`) or give --all.")
     common = dict(profile=profile, out=out, data=_place(data), seed=seed, jobs=jobs, **dict(_pair(s) for s in set or []))
-    if dry_run: return print(launch.dry_run(chosen, **common).to_string(index=False, na_rep="not measured yet"))
+    if dry_run:
+        table, todo = launch.dry_run(chosen, **common)
+        for job in todo: print(f"{job.name}: {', '.join(' '.join(f'{k}={v}' for k, v in row.items()) for row in job.parameters['rows'])}")
+        return print(table.to_string(index=False, na_rep="not measured yet"))
     for notebook in launch.reproduce(chosen, engine=engine, options=dict(partition=partition, gpus=gpus, time=time, mem=mem), **common): print(f"drawn: {notebook}")
 
 def _place(data):
     "The parameter `data` as a notebook understands it wherever it runs."
     return data if data in ("auto", "glyphs", "omniglot") else str(Path(data).expanduser().absolute())
 
-# %% ../nbs/api/69_cli.ipynb #65844314
+# %% ../nbs/api/69_cli.ipynb #cd8cb198
 @app.command()
 def results(
     experiment: Annotated[str, typer.Argument(help="Its name.")],
     to: Annotated[Optional[Path], typer.Option(help="Write all rows to this .csv or .parquet file.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Also the settings that failed, with cell and message.")] = False,
     out: Out = Path("runs/results"),
 ):
-    "The rows of an experiment under the results folder, one table for each profile and data set."
+    "The rows of an experiment under the results folder, of all profiles and data sets."
     from fewshot_nb import experiments
     import pandas as pd
-    e, tables = experiments.find(experiment), []
-    for folder in sorted((out/e.name).glob("*-*")):
-        profile, _, source = folder.name.partition("-")
-        if len(rows := e.done(profile, out, source)): tables.append(rows)
+    e = experiments.find(experiment)
+    tables = [rows for where in e.computed(out) if len(rows := e.results(*where, out=out).read(failed))]
     if not tables: raise InputError(f"There are no rows of {e.name} under {str(out)!r}: run it first, or name the folder of results with --out.")
     table = pd.concat(tables, ignore_index=True)
     if to is None: return print(table.to_string(index=False))
@@ -150,23 +155,24 @@ def logs(job: Annotated[str, typer.Argument(help="A job's name, or its beginning
     from fewshot_nb import launch
     print(launch.logs(job, out))
 
-# %% ../nbs/api/69_cli.ipynb #5cf56ad5
+# %% ../nbs/api/69_cli.ipynb #dbf2148f
 @app.command()
 def claims(
     paper: Annotated[Optional[str], typer.Option(help="generation, alpha_tim, omniglot_eval, bongard or stability.")] = None,
     json: Annotated[bool, typer.Option("--json", help="All columns, as JSON.")] = False,
+    out: Out = Path("runs/results"),
 ):
-    "What the papers claim, and our verdict on each claim."
+    "What the papers claim, and our verdict on each claim: from committed evidence and from what was run here."
     from fewshot_nb import claims
-    table = claims.ledger(paper)
+    table = claims.ledger(paper, out)
     if json: return print(table.to_json(orient="records", indent=1))
     for r in table.itertuples(): print(f"{r.paper + '/' + r.id:24} {r.verdict:24} {r.statement}{f': {r.ours} {r.interval} (published {r.published})' if r.ours else ''}{f' [{r.data} {r.profile}]' if r.data else ''}")
-    print(f"\n{claims.summary(paper).T.to_string()}")
+    print(f"\n{claims.summary(paper, out).T.to_string()}")
 
-# %% ../nbs/api/69_cli.ipynb #5714e237
+# %% ../nbs/api/69_cli.ipynb #25010d84
 from . import evaluate_command
 
-# %% ../nbs/api/69_cli.ipynb #407020bb
+# %% ../nbs/api/69_cli.ipynb #5bef21fe
 app.command("evaluate", cls=evaluate_command.Variadic)(evaluate_command.command)
 
 # %% ../nbs/api/69_cli.ipynb #b1e0c0a2
