@@ -6,7 +6,7 @@
 __all__ = ['PAPERS', 'published', 'claims', 'Estimate', 'estimate', 'judge', 'recomputed', 'implemented', 'save_verdicts',
            'verdicts', 'ledger', 'summary']
 
-# %% ../nbs/api/61_claims.ipynb #28709467
+# %% ../nbs/api/61_claims.ipynb #2b220db2
 import functools, html
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np, pandas as pd
 from .core import InputError, choose, rng, written_whole
 from .results import evidence_folder
 
-# %% ../nbs/api/61_claims.ipynb #11ed91aa
+# %% ../nbs/api/61_claims.ipynb #ece23fac
 PAPERS = dict(
     generation="Diversity vs. recognizability: human-like generalization in one-shot generative models (Boutin et al. 2022)",
     alpha_tim="Realistic evaluation of transductive few-shot learning (Veilleux et al. 2021)",
@@ -35,7 +35,7 @@ def published(
     names = [p.name[:-4] for p in resources.files("fewshot_nb").joinpath("papers").iterdir() if p.name.endswith(".csv") and p.name != "claims.csv"]
     return _csv(choose(table, sorted(names), "table") + ".csv").copy()
 
-# %% ../nbs/api/61_claims.ipynb #d3d06597
+# %% ../nbs/api/61_claims.ipynb #369912cd
 def claims(
     paper: str | None = None,  # one of `PAPERS`; None for all
     cells: bool = False,  # also every cell of the published accuracy tables, as a value
@@ -46,7 +46,7 @@ def claims(
     if paper is not None: table = table[table.paper == choose(paper, list(PAPERS), "paper")]
     return table.reset_index(drop=True)
 
-# %% ../nbs/api/61_claims.ipynb #7570dff9
+# %% ../nbs/api/61_claims.ipynb #e7c3a3cc
 def _cells():
     "Each cell of a published accuracy table as a `value` claim."
     rows = []
@@ -65,7 +65,7 @@ def _cells():
         add("stability", f"table6/{r.setting}/{r.seed}", "Table 6", f"ProtoNet, {r.setting}, seed {r.seed}, accuracy in %", r.accuracy_percent, r.ci95_points, "data=mini-ImageNet profile=paper")
     return pd.DataFrame(rows)
 
-# %% ../nbs/api/61_claims.ipynb #c1e735eb
+# %% ../nbs/api/61_claims.ipynb #19dde7de
 class Estimate(NamedTuple):
     "A number with its 95 % interval and the number of rows behind it."
     value: float
@@ -85,7 +85,7 @@ def estimate(
     half = t.ppf(.975, x.size - 1)*x.std(ddof=1)/x.size**.5
     return Estimate(x.mean(), x.mean() - half, x.mean() + half, x.size)
 
-# %% ../nbs/api/61_claims.ipynb #cf21cdee
+# %% ../nbs/api/61_claims.ipynb #f80f14eb
 def _points(measure):
     "x and y of points handed over as a DataFrame (columns x and y, or its first two), a dict x -> y or repeats of y, or pairs; without missing y."
     if isinstance(measure, pd.DataFrame):
@@ -96,7 +96,7 @@ def _points(measure):
     if xy.ndim != 2 or xy.shape[1] != 2: raise InputError("Points are needed, pairs of x and y: hand over a DataFrame with two columns or a list of pairs.")
     return xy[~np.isnan(xy).any(axis=1)].T
 
-# %% ../nbs/api/61_claims.ipynb #9317ac1e
+# %% ../nbs/api/61_claims.ipynb #e6803f67
 def _region(kind, expected, tolerance):
     "(low, high) of the statistic where the claim is true, ends included."
     number = lambda s, default: float(s) if s.strip() else default
@@ -120,7 +120,7 @@ def _place(low, high, region):
     if region[0] <= low and high <= region[1]: return "inside"
     return "outside" if high < region[0] or low > region[1] else "straddles"
 
-# %% ../nbs/api/61_claims.ipynb #35754cc5
+# %% ../nbs/api/61_claims.ipynb #845a099a
 def _lead(a, b, paired):
     "How far b lies above a."
     if paired: return estimate(np.asarray(b, float) - np.asarray(a, float))
@@ -144,7 +144,7 @@ def _order(measure, expected):
     if paired: measure = measure.dropna(subset=[n for g in groups for n in g])
     return [(a, b, _lead(measure[a], measure[b], paired)) for below, above in zip(groups, groups[1:]) for a in below for b in above], lacking
 
-# %% ../nbs/api/61_claims.ipynb #4054ca11
+# %% ../nbs/api/61_claims.ipynb #1aefcfac
 _DRAWS = 2000  # bootstrap draws
 
 def _monotone(measure):
@@ -167,7 +167,7 @@ def _monotone(measure):
         low, high = np.minimum([low, 1], [np.quantile(rho(draws), .025)]*2)[0], max(high, np.quantile(rho(draws), .975))
     return Estimate(r, float(min(low, r)), float(max(high, r)), len(x))
 
-# %% ../nbs/api/61_claims.ipynb #540bb020
+# %% ../nbs/api/61_claims.ipynb #d6534ca2
 def _shape(measure, expected):
     "Argmax, argmin or curvature of a quadratic fit, with a bootstrap interval."
     x, y = _points(measure)
@@ -190,7 +190,7 @@ def _shape(measure, expected):
     s, d = float(statistic(y[None])[0]), statistic(draws)
     return Estimate(s, float(min(s, np.quantile(d, .025))), float(max(s, np.quantile(d, .975))), n)
 
-# %% ../nbs/api/61_claims.ipynb #3e550fbf
+# %% ../nbs/api/61_claims.ipynb #82b6f99d
 def _same(measure, expected):
     "Whether a list of numbers agrees in order, or a list of names as a set."
     want = [e.strip() for e in expected.split(";")]
@@ -199,7 +199,7 @@ def _same(measure, expected):
     except ValueError: return sorted(want) == sorted(map(str, have))
     return len(want) == len(have) and bool(np.allclose(have, want, rtol=1e-9, atol=0))
 
-# %% ../nbs/api/61_claims.ipynb #e31a86e0
+# %% ../nbs/api/61_claims.ipynb #9db7af7c
 _SPECIAL = dict(contradiction="the paper contradicts itself here",
                 unpublished="the paper does not publish what is needed",
                 people="measured on people, no run of ours can repeat it")
@@ -220,7 +220,7 @@ def _verdict(kind, needs, place, apart):
     yes, no = ("holds here", "does not hold here") if apart else ("reproduced", "not reproduced")
     return dict(inside=yes, outside=no, straddles="undecided")[place]
 
-# %% ../nbs/api/61_claims.ipynb #9397d3d5
+# %% ../nbs/api/61_claims.ipynb #8432360e
 def _say(x):
     "A number for people: four digits, or all of a large whole number."
     if np.isinf(x): return "∞" if x > 0 else "-∞"
@@ -272,7 +272,7 @@ def _judge_one(c, measure, here):
 
 def _exact_text(m): return m if isinstance(m, str) else f"{float(m):,.10g}" if abs(float(m)) >= 1e4 else f"{float(m):.10g}"
 
-# %% ../nbs/api/61_claims.ipynb #f3ecb341
+# %% ../nbs/api/61_claims.ipynb #56eda535
 _COLOURS = {"reproduced": "#009E73", "holds here": "#009E73", "recomputation agrees": "#0072B2", "not reproduced": "#D55E00",
             "does not hold here": "#D55E00", "recomputation disagrees": "#D55E00", "undecided": "#B07500"}
 
@@ -296,7 +296,7 @@ class Verdicts(pd.DataFrame):
         body = "".join(line(r) for _, r in self.iterrows())
         return f'<table style="font-size:.85em;line-height:1.3"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
-# %% ../nbs/api/61_claims.ipynb #d5da18fb
+# %% ../nbs/api/61_claims.ipynb #3818f292
 def judge(
     paper: str,  # one of `PAPERS`
     measures: dict,  # id of a claim -> what was measured, in the form its kind takes
@@ -310,7 +310,7 @@ def judge(
     rows = [dict(_judge_one(choose(id, known, f"claim of {paper}"), m, here), data=data, profile=profile) for id, m in measures.items()]
     return Verdicts(rows, columns=None if rows else ["paper", "id", "statement", "verdict"])
 
-# %% ../nbs/api/61_claims.ipynb #e1c37924
+# %% ../nbs/api/61_claims.ipynb #b9d650b8
 _OWN = {}  # paper -> functions that measure claims on the paper's own numbers
 
 def _own_numbers(paper):
@@ -333,7 +333,7 @@ def recomputed(
         tables.append(pd.DataFrame([_judge_one(known[id], m, {}) for id, m in measures.items()]))
     return Verdicts(pd.concat(tables, ignore_index=True).assign(data="the paper's own numbers", profile=""))
 
-# %% ../nbs/api/61_claims.ipynb #c6b7bd9f
+# %% ../nbs/api/61_claims.ipynb #373c88be
 def _rho_of(p, n):
     "The correlation whose two-sided t-test on n points gives p."
     from scipy.stats import t
@@ -360,7 +360,7 @@ def _generation_points():
             "E3": {"GAN": abs(mean(un_r, rn_r) - human_r), "VAE": abs(mean(ns_r, stn_r) - human_r)},
             "E3d": {"GAN": abs(mean(un, rn) - human), "VAE": abs(mean(ns, stn) - human)}}
 
-# %% ../nbs/api/61_claims.ipynb #af9d9111
+# %% ../nbs/api/61_claims.ipynb #10e98f0c
 @_own_numbers("alpha_tim")
 def _alpha_tim_drops():
     t = published("alpha_tim_tables_1_2")
@@ -387,7 +387,7 @@ def _alpha_tim_leads():
     return {"V7": (lead > 0).mean(), "V7a": lead.min(), "V7b": lead.max(), "V8": best.mean(), "V8a": [(~best).sum(), len(best)],
             "V9": (below < inductive["mini-ImageNet", "resnet18", 1]).mean(), "V24": gains, "V26": (ours - cells["TIM"]).min()}
 
-# %% ../nbs/api/61_claims.ipynb #a4d546b8
+# %% ../nbs/api/61_claims.ipynb #86e63822
 @_own_numbers("omniglot_eval")
 def _omniglot_errors():
     t = published("omniglot_eval_error").pivot_table(index=["way", "shots"], columns="protocol", values="error_percent")
@@ -428,7 +428,7 @@ def _bongard_spreads():
     return {"B3": printed("table3_full", "FF"), "B3b": printed("table3_full", "BA"), "B8": printed("table2_freeform_only", "FF"),
             "B16t": sum(e("B16s")) - 12_000, "B18t": sum(e("B18")) - 12_000}
 
-# %% ../nbs/api/61_claims.ipynb #574f0521
+# %% ../nbs/api/61_claims.ipynb #a543ef58
 @_own_numbers("stability")
 def _stability_identities():
     from scipy import stats
@@ -455,7 +455,7 @@ def _stability_sentences():
             "T11": of, "T11b": max(of["normalised"]), "T12": of, "T12b": max(of["normalised+search"]),
             "T14": [round(np.ptp(of[s]), 6) for s in ("default", "normalised")], "D3": np.prod(e("D1")) - e("D2")[0], "D4": published("stability_table_4_anova").num_df[0] - (e("D1")[0] - 1)}
 
-# %% ../nbs/api/61_claims.ipynb #d9318ec4
+# %% ../nbs/api/61_claims.ipynb #cf82ff79
 _CODE = {}  # paper -> functions that measure claims on our code
 
 def _our_code(paper):
@@ -477,7 +477,7 @@ def _published_settings():
     return {"P3": [one.alpha, five.alpha, one.steps, one.lr, one.temperature], "P4": [tim.ce, tim.marginal, tim.conditional],
             "P5": [pt.lam, pt.alpha, pt.epochs, pt.power], "P7": bd.scale}
 
-# %% ../nbs/api/61_claims.ipynb #a009fda2
+# %% ../nbs/api/61_claims.ipynb #873bc938
 @_our_code("alpha_tim")
 def _formulas():
     import torch
@@ -506,7 +506,7 @@ def _omniglot_lists():
             "P6": [starts(n) for n in ("Blackfoot", "Ojibwe", "Inuktitut", "Tagalog")], "P6e": (a.characters[a.lake == "evaluation"] < 20).sum(),
             "V1": a.vinyals.value_counts()[["trainval", "test"]].tolist(), "V1t": ((a.vinyals == "test") & (a.lake != "evaluation")).sum()}
 
-# %% ../nbs/api/61_claims.ipynb #5e0f450f
+# %% ../nbs/api/61_claims.ipynb #52f881a0
 def implemented(
     paper: str | None = None,  # one of `PAPERS`; None for all
 ) -> Verdicts:
@@ -515,7 +515,7 @@ def implemented(
     tables = [judge(p, m, data="omniglot" if p == "omniglot_eval" else "", profile="this code") for p in papers for m in (f() for f in _CODE.get(p, {}).values())]
     return Verdicts(pd.concat(tables, ignore_index=True)) if tables else Verdicts(columns=["paper", "id", "statement", "verdict"])
 
-# %% ../nbs/api/61_claims.ipynb #9e7852d7
+# %% ../nbs/api/61_claims.ipynb #b2eacfdc
 def save_verdicts(
     experiment: str,  # "exp_beta"
     verdicts,  # what `judge` returned
@@ -541,7 +541,7 @@ def verdicts(
     found = found.drop_duplicates(["paper", "id", "data", "profile", "experiment"], keep="last")
     return Verdicts(found[found.paper == choose(paper, list(PAPERS), "paper")] if paper else found)
 
-# %% ../nbs/api/61_claims.ipynb #9fa9ab91
+# %% ../nbs/api/61_claims.ipynb #e02211ea
 def ledger(
     paper: str | None = None,  # one of `PAPERS`; None for all
     out=None,  # a folder of results whose verdicts count, too

@@ -6,15 +6,15 @@
 __all__ = ['Experiment', 'folder', 'names', 'find', 'grid', 'rows', 'where', 'keep', 'evidence', 'source', 'named', 'results',
            'measured', 'computed', 'missing', 'parameters', 'check', 'run']
 
-# %% ../nbs/api/63_experiments.ipynb #55c284bc
-import ast, functools, importlib, itertools, json, os, shutil
+# %% ../nbs/api/63_experiments.ipynb #99d683e8
+import ast, contextlib, functools, importlib, itertools, json, logging, os, shutil, tempfile
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 import yaml
 from .core import InputError, choose, writable
 
-# %% ../nbs/api/63_experiments.ipynb #9a2ceca4
+# %% ../nbs/api/63_experiments.ipynb #464c1dd4
 @dataclass(frozen=True)
 class Experiment:
     "An experiment notebook, as its front matter and its `parameters` cell describe it."
@@ -31,7 +31,7 @@ class Experiment:
     bank: str = "fewshot_nb.data.source.resolve"  # dotted name of a function: parameter `data` -> name of the data in rows
     profiles: dict = field(default_factory=dict)  # name: settings
 
-# %% ../nbs/api/63_experiments.ipynb #e06462fb
+# %% ../nbs/api/63_experiments.ipynb #d3d0b4ca
 def folder() -> Path:
     "Where the experiment notebooks lie: `nbs/` of a checkout, else inside the installed package."
     package = Path(str(resources.files("fewshot_nb")))
@@ -43,7 +43,7 @@ def names() -> list[str]:
     "The names of all experiments."
     return sorted(p.stem for p in folder().glob("exp_*.ipynb"))
 
-# %% ../nbs/api/63_experiments.ipynb #fdbee4cd
+# %% ../nbs/api/63_experiments.ipynb #84f2ca52
 def find(
     name: str,  # "exp_beta", or a path to a notebook of one's own
 ) -> Experiment:
@@ -59,7 +59,7 @@ def find(
         raise InputError(f"{path.name} is no experiment: its first raw cell must give title, version and profiles.")
     return Experiment(name=path.stem, path=path, **{"description": "", **known})
 
-# %% ../nbs/api/63_experiments.ipynb #d7fe44a2
+# %% ../nbs/api/63_experiments.ipynb #e57037a1
 def grid(
     self: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -74,7 +74,7 @@ def grid(
 
 Experiment.grid = grid
 
-# %% ../nbs/api/63_experiments.ipynb #f607d4cd
+# %% ../nbs/api/63_experiments.ipynb #c51facf0
 def rows(
     self: Experiment,
     worker,  # `worker(setting) -> rows`, see `fewshot_nb.pool.compute`
@@ -127,7 +127,7 @@ def _foremost(table):
     chosen.attrs.update(table.attrs)
     return chosen
 
-# %% ../nbs/api/63_experiments.ipynb #2cfac5b9
+# %% ../nbs/api/63_experiments.ipynb #9d81daf2
 def keep(
     self: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -162,7 +162,7 @@ def evidence(self: Experiment) -> list[dict]:
 
 Experiment.evidence = evidence
 
-# %% ../nbs/api/63_experiments.ipynb #2058fd05
+# %% ../nbs/api/63_experiments.ipynb #1681c673
 def source(self: Experiment, data: str = "auto") -> str:
     "The name that the parameter `data` has in this experiment's rows: omniglot, glyphs, ..."
     return named(self.bank)(data)
@@ -196,7 +196,7 @@ def computed(self: Experiment, out="runs/results") -> list[tuple]:
 
 Experiment.source, Experiment.results, Experiment.measured, Experiment.computed = source, results, measured, computed
 
-# %% ../nbs/api/63_experiments.ipynb #ea754e33
+# %% ../nbs/api/63_experiments.ipynb #9d0db932
 def missing(
     self: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -216,7 +216,7 @@ def missing(
 
 Experiment.missing = missing
 
-# %% ../nbs/api/63_experiments.ipynb #7bc2876f
+# %% ../nbs/api/63_experiments.ipynb #c581dacc
 def parameters(self: Experiment) -> dict:
     "What can be set: name -> dict(type, default, help), from the `parameters` cell."
     cells = json.loads(self.path.read_text(encoding="utf-8"))["cells"]
@@ -267,8 +267,14 @@ def check(
 
 Experiment.check = check
 
-# %% ../nbs/api/63_experiments.ipynb #c197669d
-_PRIVATE = {"KernelManager": {"transport": "ipc"}} if os.name == "posix" else {}  # sockets that only this user can open, no TCP ports
+# %% ../nbs/api/63_experiments.ipynb #16ab88df
+@contextlib.contextmanager
+def _private():
+    "How a kernel is to be talked to: over sockets in a folder of its own that only this user can open, where the system has them."
+    from traitlets.config import Config
+    if os.name != "posix": yield Config()
+    else:
+        with tempfile.TemporaryDirectory(prefix="kernel") as folder: yield Config(KernelManager=dict(transport="ipc", ip=f"{folder}/ipc"))
 
 def run(
     self: Experiment,
@@ -284,7 +290,9 @@ def run(
     writable(to.parent, "the executed notebook", "choose another place for it")
     if "out" in values: writable(values["out"], "the results", "choose another folder with -p out=FOLDER")
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-    try: papermill.execute_notebook(str(self.path), str(to), values, kernel_name="python3", progress_bar=progress, config=Config(_PRIVATE))
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # it would warn that it does not know a parameter of type `str | list`, and pass it
+    try:
+        with _private() as config: papermill.execute_notebook(str(self.path), str(to), values, kernel_name="python3", progress_bar=progress, config=config)
     except papermill.PapermillExecutionError as e:
         if e.ename == "InputError": raise InputError(str(e.evalue)) from None
         first = next((l for l in str(e.source).splitlines() if l.strip() and not l.strip().startswith("#")), "")

@@ -6,7 +6,7 @@
 __all__ = ['ENGINES', 'in_order', 'Job', 'run_job', 'Plan', 'plan', 'expected_seconds', 'Resumable', 'dry_run', 'reproduce',
            'logs']
 
-# %% ../nbs/api/64_launch.ipynb #fb23bf99
+# %% ../nbs/api/64_launch.ipynb #0ef8c6f9
 import contextlib, json, os, shutil, subprocess, sys, time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from .core import InputError, choose, cores, writable, written_whole
 from . import experiments
 from .experiments import Experiment
 
-# %% ../nbs/api/64_launch.ipynb #c6994e62
+# %% ../nbs/api/64_launch.ipynb #9c9a7c61
 def in_order(
     names: list,  # experiments asked for
     needs=lambda name: experiments.find(name).needs,  # name -> names of what it needs
@@ -31,7 +31,7 @@ def in_order(
     for name in names: visit(name)
     return order
 
-# %% ../nbs/api/64_launch.ipynb #336910f0
+# %% ../nbs/api/64_launch.ipynb #83f2101e
 @dataclass(frozen=True)
 class Job:
     "One papermill run of an experiment with a batch of its grid."
@@ -47,7 +47,11 @@ def run_job(
     experiments.find(job["experiment"]).run(job["record"], job["parameters"], progress=False)
     return dict(name=job["name"])
 
-# %% ../nbs/api/64_launch.ipynb #904b3de7
+def _run_packed(setting):
+    "`run_job` for the process pool, whose settings are plain values: the job comes as JSON."
+    return run_job(json.loads(setting["job"]))
+
+# %% ../nbs/api/64_launch.ipynb #9669c0ef
 @dataclass(frozen=True)
 class Plan:
     "What is to be done for one experiment."
@@ -81,7 +85,7 @@ def plan(
         if todo: jobs.append(job(f"{start//e.chunk:04}", todo))
     return Plan(e, source, len(settings), missing, jobs, job("draw", "none"))
 
-# %% ../nbs/api/64_launch.ipynb #c834ec34
+# %% ../nbs/api/64_launch.ipynb #3cb390c0
 def expected_seconds(
     missing: list,  # settings still to compute
     profile: str,
@@ -96,7 +100,7 @@ def expected_seconds(
     if not work: return float(rows.seconds.median()*len(missing))
     return float((rows.seconds/[work(r) for r in rows.to_dict("records")]).median()*sum(map(work, missing)))
 
-# %% ../nbs/api/64_launch.ipynb #38755e98
+# %% ../nbs/api/64_launch.ipynb #785d707f
 def _local(jobs, at_once, **_):
     "Run jobs in processes on this machine; yield `(job, message or None)` as they end."
     from fewshot_nb.pool import finished
@@ -104,14 +108,14 @@ def _local(jobs, at_once, **_):
     at_once = min(at_once or gpus or 1, len(jobs))
     share = str(max(1, cores()//at_once))
     places = [dict(OMP_NUM_THREADS=share, **({"CUDA_VISIBLE_DEVICES": str(i % gpus)} if gpus else {})) for i in range(at_once)]
-    for job, rows, _ in finished([asdict(j) for j in jobs], run_job, at_once, places):
-        yield next(j for j in jobs if j.name == job["name"]), rows[0].get("message")
+    packed = {json.dumps(asdict(j)): j for j in jobs}
+    for setting, rows, _ in finished([dict(job=text) for text in packed], _run_packed, at_once, places): yield packed[setting["job"]], rows[0].get("message")
 
 def _gpus():
     import torch
     return torch.cuda.device_count()
 
-# %% ../nbs/api/64_launch.ipynb #02e8775e
+# %% ../nbs/api/64_launch.ipynb #6b173bb1
 class Resumable:
     "`run_job` as submitit wants it: asked to stop, it asks to be queued again with the same job."
     def __call__(self, job): return run_job(job)
@@ -125,7 +129,7 @@ def _queue():
     if out.returncode: raise InputError(f"Slurm does not answer ({out.stderr.strip()}): ask `squeue` by hand, then run the same command again.")
     return set(out.stdout.split())
 
-# %% ../nbs/api/64_launch.ipynb #0d57bb63
+# %% ../nbs/api/64_launch.ipynb #daec4d23
 def _slurm_checks(gpus):
     "Refuse what cannot work before anything is sent."
     if not shutil.which("sbatch"): raise InputError("engine='slurm' was asked for, but there is no sbatch on the path: run this on a login node of the cluster, or take engine='local'.")
@@ -152,7 +156,7 @@ def _slurm(jobs, at_once, partition=None, gpus=0, time=60, mem=8, cpus=1, poll=2
             sent[job.name] = handle.job_id
     yield from _wait(jobs, sent, folder, poll)
 
-# %% ../nbs/api/64_launch.ipynb #a91cd1ce
+# %% ../nbs/api/64_launch.ipynb #f3922031
 def _sent(folder, job):
     "The Slurm id under which a job was sent, or None."
     with contextlib.suppress(OSError): return (folder/f"{job.name}.id").read_text().strip()
@@ -179,7 +183,7 @@ def _ok(handle):
 
 ENGINES = dict(local=_local, slurm=_slurm)
 
-# %% ../nbs/api/64_launch.ipynb #8bc308bc
+# %% ../nbs/api/64_launch.ipynb #0c1f051b
 def dry_run(
     names: list,  # experiments
     profile: str,
@@ -201,7 +205,7 @@ def dry_run(
         todo += p.jobs
     return pd.DataFrame(rows), todo
 
-# %% ../nbs/api/64_launch.ipynb #26c6c53f
+# %% ../nbs/api/64_launch.ipynb #7cd53280
 def reproduce(
     names: list,  # experiments
     profile: str = "smoke",
@@ -235,7 +239,7 @@ def reproduce(
         raise InputError(f"{n} job{'s' if n > 1 else ''} failed, first {name}: {message.rstrip('.')}; run the same command again for what is missing, and see `fewshot_nb logs {name}`.")
     return drawn
 
-# %% ../nbs/api/64_launch.ipynb #f317a000
+# %% ../nbs/api/64_launch.ipynb #85cc143d
 def _tell(p, profile, out, job, message):
     "Write a failed row for the settings of a failed job that have no row at all."
     results = p.experiment.results(profile, p.source, out)
@@ -246,7 +250,7 @@ def _tell(p, profile, out, job, message):
         if here in job.parameters["rows"] and not (len(rows) and (rows[list(here)] == here.values()).all(axis=1).any()):
             results.write([dict(status="failed", cell=job.record, message=message)], setting=dict(profile=profile, data=p.source, **s))
 
-# %% ../nbs/api/64_launch.ipynb #d91face7
+# %% ../nbs/api/64_launch.ipynb #c985392b
 def _go(run_jobs, todo, at_once, options, headline):
     "Run the jobs with a display: a bar on a terminal, plain lines otherwise. Returns name -> message of those that failed."
     from tqdm import tqdm
@@ -265,7 +269,7 @@ def _go(run_jobs, todo, at_once, options, headline):
         raise
     return failed
 
-# %% ../nbs/api/64_launch.ipynb #08838d7f
+# %% ../nbs/api/64_launch.ipynb #4078ac5d
 def logs(
     job: str,  # name of a job, or its beginning
     out="runs/results",

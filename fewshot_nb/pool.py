@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Failed', 'failure', 'finished', 'compute']
 
-# %% ../nbs/api/62_pool.ipynb #80c2c804
+# %% ../nbs/api/62_pool.ipynb #80ad3859
 import contextlib, multiprocessing, os, signal, sys, threading, time, traceback
 from multiprocessing.connection import wait
 from pathlib import Path
 from .core import InputError, cores, device, progress, threads
 from .results import Results, plain
 
-# %% ../nbs/api/62_pool.ipynb #8dd30a49
+# %% ../nbs/api/62_pool.ipynb #872732bc
 class Failed(InputError):
     "Some settings of a grid failed; the message is one sentence that names the first."
 
@@ -36,7 +36,7 @@ def _attempt(worker, setting):
     except Exception as e: rows = [{**setting, **failure(e)}]
     return rows, time.perf_counter() - began
 
-# %% ../nbs/api/62_pool.ipynb #67ef9a7b
+# %% ../nbs/api/62_pool.ipynb #9a2ce5e2
 _ONE_THREAD = {f"{lib}_NUM_THREADS": "1" for lib in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")}
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def _environment(values):
     finally:
         for k, v in before.items(): os.environ.pop(k, None) if v is None else os.environ.__setitem__(k, v)
 
-# %% ../nbs/api/62_pool.ipynb #7b05543b
+# %% ../nbs/api/62_pool.ipynb #35a73957
 def _child(worker, pipe):
     "The life of a child process: settings in, rows out, until the pipe closes or the parent is gone."
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -99,7 +99,7 @@ class _Child:
         self.process.join()
         self.pipe.close()
 
-# %% ../nbs/api/62_pool.ipynb #47298534
+# %% ../nbs/api/62_pool.ipynb #427af209
 def finished(
     settings: list,  # dicts
     worker,  # `worker(setting) -> rows`, importable
@@ -124,7 +124,7 @@ def finished(
     finally:
         for child in children: child.end()
 
-# %% ../nbs/api/62_pool.ipynb #a872d9cb
+# %% ../nbs/api/62_pool.ipynb #d67b49a3
 def compute(
     settings: list,  # dicts: parameter -> value, each the key (or a part of the key) of its rows
     worker,  # `worker(setting) -> rows` (dicts or a DataFrame), of a module that can be imported
@@ -152,7 +152,7 @@ def compute(
     if failed: raise Failed(_sentence(failed, todo, results))
     return results.read()
 
-# %% ../nbs/api/62_pool.ipynb #7ea33f36
+# %% ../nbs/api/62_pool.ipynb #f3f9fa7c
 def _importable(worker):
     "Whether a spawned process can import the worker by name: one from a notebook or a lambda it cannot."
     f = worker

@@ -6,7 +6,7 @@
 __all__ = ['CLOCK', 'plain', 'key_of', 'same_rows', 'commit', 'provenance', 'merge', 'patch_to', 'Results', 'part_name',
            'evidence_folder', 'committed']
 
-# %% ../nbs/api/60_results.ipynb #6cb214c6
+# %% ../nbs/api/60_results.ipynb #b2eb142c
 import contextlib, functools, hashlib, importlib.metadata, json, subprocess, time, warnings
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,7 +14,7 @@ import fewshot_nb
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.parquet as pq
 from .core import InputError, machine, writable, written_whole
 
-# %% ../nbs/api/60_results.ipynb #44e998a5
+# %% ../nbs/api/60_results.ipynb #40279ca6
 def plain(value):
     "A number, word, truth value or None, without numpy's or torch's wrapping; anything longer is refused."
     if hasattr(value, "item") and getattr(value, "size", 1) != 0: value = value.item() if getattr(value, "ndim", 0) == 0 else value
@@ -33,7 +33,7 @@ def key_of(
         return int(v) if float(v).is_integer() else float(v)
     return tuple((str(k), form(setting[k])) for k in sorted(setting, key=str))
 
-# %% ../nbs/api/60_results.ipynb #d3f13bfa
+# %% ../nbs/api/60_results.ipynb #66cc538f
 CLOCK = ("seconds", "start", "step_seconds")  # columns that may differ between two runs of the same thing
 
 def _bits(
@@ -62,7 +62,7 @@ def same_rows(
     ordered = lambda t: sorted(map(repr, _bits(t[columns]).itertuples(index=False, name=None)))
     return ordered(a) == ordered(b)
 
-# %% ../nbs/api/60_results.ipynb #93e5f78e
+# %% ../nbs/api/60_results.ipynb #5652f244
 @functools.lru_cache
 def commit() -> str | None:
     "The git commit of the checkout this package runs from, with `+` when its files were changed since; None for an installed wheel."
@@ -87,7 +87,7 @@ def provenance(
     return dict(package=fewshot_nb.__version__, commit=commit(), device=_machine(str(device)), torch=_version_of("torch"),
                 start=began, seconds=None if seconds is None else float(seconds))
 
-# %% ../nbs/api/60_results.ipynb #f05e02fa
+# %% ../nbs/api/60_results.ipynb #c64a0124
 def _frame(table):
     "An arrow table as a DataFrame in which whole numbers and truth values with gaps stay what they are."
     types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
@@ -107,7 +107,7 @@ def _stack(tables):
                 except pa.ArrowException: raise InputError(f"Column {f.name!r} is {first} in part {p} but {f.type} in part {part}: move one of the two parts away.") from None
         raise
 
-# %% ../nbs/api/60_results.ipynb #b39b9730
+# %% ../nbs/api/60_results.ipynb #40370ce7
 def merge(
     parts: dict,  # name of a part -> its rows, an arrow table or a DataFrame
     keys: list,  # key columns: together they name a row
@@ -129,7 +129,7 @@ def _settled(rows):
     "Whole numbers and truth values without gaps as numpy's own types."
     return rows.astype({c: t.numpy_dtype for c, t in rows.dtypes.items() if isinstance(t, (pd.Int64Dtype, pd.BooleanDtype)) and not rows[c].isna().any()})
 
-# %% ../nbs/api/60_results.ipynb #0ddd3a38
+# %% ../nbs/api/60_results.ipynb #1b7070c5
 def _once(rows, keys):
     "Each key once; an InputError that names key and parts where the rows differ."
     coded = _bits(rows.assign(**{k: rows[k] + 0. for k in keys if rows[k].dtype.kind == "f"}))  # -0.0 is 0.0
@@ -151,7 +151,7 @@ def _unredeemed(bad, good, keys):
         return len(good) and (good[known] == row[known]).all(axis=1).any()
     return bad[[not redeemed(row) for _, row in bad.iterrows()]]
 
-# %% ../nbs/api/60_results.ipynb #07b3f7dd
+# %% ../nbs/api/60_results.ipynb #0be63427
 def patch_to(cls):
     "Give a class one more method, so that a long class can be told in pieces."
     def attach(f):
@@ -159,7 +159,7 @@ def patch_to(cls):
         setattr(cls, f.__name__, f)
     return attach
 
-# %% ../nbs/api/60_results.ipynb #f758bf16
+# %% ../nbs/api/60_results.ipynb #4d1ca1c8
 _META = b"fewshot_nb"  # where our metadata sits among parquet's
 
 class Results:
@@ -181,7 +181,7 @@ class Results:
 
     def _files(self): return sorted(p for p in self.folder.glob("*.parquet") if p.name != "claims.parquet")  # verdicts lie beside the rows
 
-# %% ../nbs/api/60_results.ipynb #35a20444
+# %% ../nbs/api/60_results.ipynb #f8d4bdcf
 @patch_to(Results)
 def _claim(self):
     "Write whose folder this is, or check that it is ours."
@@ -205,7 +205,7 @@ def _meta(path):
     with contextlib.suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError):
         return json.loads(pq.read_schema(path).metadata[_META])
 
-# %% ../nbs/api/60_results.ipynb #8c7fb149
+# %% ../nbs/api/60_results.ipynb #6a0b8a4e
 def _table(rows):
     "Rows (dicts or a DataFrame) as an arrow table."
     try:
@@ -258,7 +258,7 @@ def _has_good(self, path):
     table = _load(path) if meta and meta.get("version") == self.version else None
     return table is not None and "ok" in table["status"].to_pylist()
 
-# %% ../nbs/api/60_results.ipynb #f663aa9c
+# %% ../nbs/api/60_results.ipynb #aa881f22
 @patch_to(Results)
 def _parts(self):
     "The whole parts of this version: name -> (arrow table, metadata). What is no part of this table is set aside and named."
@@ -283,7 +283,7 @@ def _set_aside(path):
         path.rename(target)
     return path.name
 
-# %% ../nbs/api/60_results.ipynb #223cd281
+# %% ../nbs/api/60_results.ipynb #a562264c
 @patch_to(Results)
 def read(self,
     failed: bool = False,  # keep rows of settings that failed and have no good row
@@ -306,7 +306,7 @@ def timed(self):
     return pd.DataFrame([{**t.slice(0, 1).to_pylist()[0], **{k: m["provenance"][0][k] for k in ("seconds", "device")}}
                          for t, m in self._parts().values() if t["status"][0].as_py() == "ok"])
 
-# %% ../nbs/api/60_results.ipynb #d1186fcc
+# %% ../nbs/api/60_results.ipynb #54f95574
 @patch_to(Results)
 def missing(self,
     settings: list,  # dicts: column -> value
@@ -321,7 +321,7 @@ def missing(self,
         return done[columns]
     return [s for s in settings if key_of(s) not in there(tuple(sorted(s)))]
 
-# %% ../nbs/api/60_results.ipynb #c07c6309
+# %% ../nbs/api/60_results.ipynb #b5bd7e60
 @patch_to(Results)
 def export(self,
     path,  # a file that ends in .csv or .parquet
@@ -337,7 +337,7 @@ def export(self,
     else: raise InputError(f"Cannot export to {path.name!r}: name a file that ends in .csv or .parquet.")
     return path
 
-# %% ../nbs/api/60_results.ipynb #797c2dfa
+# %% ../nbs/api/60_results.ipynb #dd67803f
 def evidence_folder(
     experiment: str,  # "exp_beta", or "beta"
 ) -> Path:
