@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['app', 'Profile', 'Data', 'Set', 'Out', 'main', 'list_', 'run', 'data', 'reproduce', 'results', 'logs', 'claims']
 
-# %% ../nbs/api/69_cli.ipynb #b0462706
+# %% ../nbs/api/69_cli.ipynb #675502e2
 import os, sys
 from pathlib import Path
 from typing import Annotated, Optional
@@ -13,7 +13,7 @@ import typer
 import fewshot_nb
 from .core import InputError
 
-# %% ../nbs/api/69_cli.ipynb #2bbd3a2d
+# %% ../nbs/api/69_cli.ipynb #e14e2f83
 app = typer.Typer(name="fewshot_nb", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="Few-shot learning results, honest and easy to regenerate.")
 
@@ -23,7 +23,7 @@ def _version(wanted: bool):
 @app.callback()
 def _all(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")] = False): pass
 
-# %% ../nbs/api/69_cli.ipynb #f7694fbb
+# %% ../nbs/api/69_cli.ipynb #bf75c72c
 def main(args: list[str] | None = None):
     "The command `fewshot_nb`: exit code 0, or 1 after one sentence that says what was wrong."
     try: app(args, standalone_mode=True)
@@ -31,7 +31,7 @@ def main(args: list[str] | None = None):
         print(f"fewshot_nb: {e}", file=sys.stderr)
         sys.exit(1)
 
-# %% ../nbs/api/69_cli.ipynb #cee21175
+# %% ../nbs/api/69_cli.ipynb #34ffbe31
 @app.command("list")
 def list_():
     "The experiments: what each regenerates, its profiles, and the evidence that came with the package."
@@ -43,7 +43,7 @@ def list_():
             lines.append("no evidence committed yet" if v is None else f"evidence: {v['rows']} rows, {v['profile']} on {v['data']}, {v['device']}, {v['date']}; claims: " + (", ".join(f"{n} {verdict}" for verdict, n in v["claims"].items()) or "none judged"))
         print("\n".join(f"{name if i == 0 else '':22} {line}" for i, line in enumerate(lines)))
 
-# %% ../nbs/api/69_cli.ipynb #132f62d5
+# %% ../nbs/api/69_cli.ipynb #d2c6cb5d
 Profile = Annotated[Optional[str], typer.Option(help="A row of settings: smoke, laptop, gpu, paper; or committed, to redraw our evidence.")]
 Data = Annotated[Optional[str], typer.Option(help="A folder with the data, or glyphs.")]
 Set = Annotated[Optional[list[str]], typer.Option("-p", metavar="KEY=VALUE", help="A parameter of the notebook; may be given several times.")]
@@ -70,7 +70,7 @@ def _pair(text):
     if not equals: raise InputError(f"-p {text!r} is not understood: write it as key=value, for instance -p seed=1.")
     return key, value
 
-# %% ../nbs/api/69_cli.ipynb #7b472fbb
+# %% ../nbs/api/69_cli.ipynb #b3339df1
 @app.command()
 def data(
     name: Annotated[str, typer.Argument(help="omniglot (fetch or find it) or glyphs (draw them).")],
@@ -91,7 +91,7 @@ def data(
     with written_whole(to) as part: contact_sheet(bank).savefig(part, format="png", dpi=150)
     print(f"contact sheet: {to}")
 
-# %% ../nbs/api/69_cli.ipynb #218ee276
+# %% ../nbs/api/69_cli.ipynb #84f523a1
 Out = Annotated[Path, typer.Option(help="The folder of all results.")]
 
 @app.command()
@@ -127,7 +127,7 @@ def _place(data):
     "The parameter `data` as a notebook understands it wherever it runs."
     return data if data in ("auto", "glyphs", "omniglot") else str(Path(data).expanduser().absolute())
 
-# %% ../nbs/api/69_cli.ipynb #acbb72a8
+# %% ../nbs/api/69_cli.ipynb #c728332a
 @app.command()
 def results(
     experiment: Annotated[str, typer.Argument(help="Its name.")],
@@ -155,7 +155,7 @@ def logs(job: Annotated[str, typer.Argument(help="A job's name, or its beginning
     from fewshot_nb import launch
     print(launch.logs(job, out))
 
-# %% ../nbs/api/69_cli.ipynb #1b516069
+# %% ../nbs/api/69_cli.ipynb #666f217c
 @app.command()
 def claims(
     paper: Annotated[Optional[str], typer.Option(help="generation, alpha_tim, omniglot_eval, bongard or stability.")] = None,
@@ -169,10 +169,10 @@ def claims(
     for r in table.itertuples(): print(f"{r.paper + '/' + r.id:24} {r.verdict:24} {r.statement}{f': {r.ours} {r.interval} (published {r.published})' if r.ours else ''}{f' [{r.data} {r.profile}]' if r.data else ''}")
     print(f"\n{claims.summary(paper, out).T.to_string()}")
 
-# %% ../nbs/api/69_cli.ipynb #c76b9d5a
+# %% ../nbs/api/69_cli.ipynb #5714e237
 from . import evaluate_command
 
-# %% ../nbs/api/69_cli.ipynb #14117699
+# %% ../nbs/api/69_cli.ipynb #407020bb
 app.command("evaluate", cls=evaluate_command.Variadic)(evaluate_command.command)
 
 # %% ../nbs/api/69_cli.ipynb #b1e0c0a2
