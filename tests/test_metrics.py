@@ -11,7 +11,7 @@ from fewshot_nb.core import InputError
 from fewshot_nb.data.omniglot import omniglot
 from fewshot_nb.metrics import (agreement, at, balanced_tasks, distance_to_humans, diversity, human_claims, human_features, human_point, human_rows,
                                 prototype_index, prototypes, recognizability, win_chance)
-from fewshot_nb.models.backbones import critics, own_folder
+from fewshot_nb.models.backbones import critics
 
 
 @pytest.fixture(scope="module")
@@ -69,25 +69,15 @@ def test_human_point(human, test_bank):
     pair, f, _, c = human
     p = human_point(test_bank, pair, features=f)
     assert abs(p["diversity"] - c["H1"]) < 1e-6 and abs(100*p["recognizability"] - c["H2a"]) < 1e-6 and p["critics"] == "serre2022" and p["classes"] == 150
-    which = prototypes(test_bank, pair.simclr)
-    assert (test_bank.labels[which] == torch.arange(150)).all() and torch.equal(which % 20, prototype_index(f["simclr"]))
+    some = test_bank.select(range(30))
+    which = prototypes(some, pair.simclr)
+    assert (some.labels[which] == torch.arange(30)).all() and torch.equal(which % 20, prototype_index(f["simclr"][:30]))
 
 
 def test_least_diverse_have_little_ink(human, test_bank):
     "H13: the most diverse concepts have many strokes."
     ink = test_bank.take(test_bank.by_class()).mean((1, 2, 3, 4))
     assert agreement(diversity(human[1]["simclr"]), ink, draws=0).spearman > .4
-
-
-@pytest.mark.skipif(not (own_folder()/"simclr.safetensors").exists(), reason="our own pair is still being trained")
-def test_own_pair(shared, test_bank):
-    "The pair in the package, on characters it was not trained on."
-    from fewshot_nb.train.episodic import few_shot_accuracy
-    pair = critics("own")
-    c = human_claims(human_rows(test_bank, pair))
-    accuracy, se = few_shot_accuracy(pair.proto_net, test_bank)
-    assert accuracy > .92 and se < .002  # random support: the released pair gets 94.9 %
-    assert c["H3"] >= .75 and c["H4"] >= .6 and c["H2b"] > 96
 
 
 # fast code beside plain loops

@@ -124,9 +124,10 @@ def few_shot_accuracy(
     query: int = 5,  # queries of a class
     n_tasks: int = 1000,  # how many tasks
     seed: int = 0,  # of the tasks
+    embeddings: Float[Tensor, "n dim"] | None = None,  # of all images of `bank`, where they are there already
 ) -> tuple:  # (mean accuracy, its standard error over tasks), both 0..1
     "ProtoNet accuracy on `n_tasks` random tasks with random support."
-    z, right = embed(net, bank, "embedding"), []
+    z, right = embed(net, bank, "embedding") if embeddings is None else embeddings, []
     for batch in stream(bank, TaskSpec(way=way, shot=shot, n_query=way*query), n_tasks, seed, batch=64):
         batch = batch.to(z.device)
         logits = prototype_logits(z[batch.support].unflatten(1, (way, shot)), z[batch.query])
