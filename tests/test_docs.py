@@ -65,7 +65,7 @@ def test_every_notebook_has_a_page(site):
 
 
 @pytest.mark.parametrize("page, texts", [
-    ("index.html", ["Few-shot learning results", "Real Omniglot", "fewshot_nb run exp_beta"]),
+    ("index.html", ["Few-shot learning results", "pip install .", "nbdev_test", "Real Omniglot"]),
     ("exp_beta.html", ["recognizab", "Fig. 4b", "claims"]),
 ])
 def test_page(site, browser, page, texts):
