@@ -6,7 +6,7 @@
 __all__ = ['KEYS', 'READERS', 'PARTS', 'NAMED', 'feature_bank', 'arrays', 'disjoint_split', 'read_split', 'Features', 'features',
            'resolve', 'named_features']
 
-# %% ../../nbs/api/05_data_features.ipynb #2cb0fb31
+# %% ../../nbs/api/05_data_features.ipynb #7426d3e7
 import csv, hashlib, os, warnings
 from dataclasses import dataclass
 from importlib import resources
@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from ..core import InputError, cache_dir, choose, locked, rng, written_whole
 from .bank import Bank
 
-# %% ../../nbs/api/05_data_features.ipynb #9bc0191c
+# %% ../../nbs/api/05_data_features.ipynb #6f9e96c5
 def feature_bank(
     features,  # (n, dim) numbers
     labels,  # (n,) numbers or words
@@ -44,7 +44,7 @@ def _matrix(features, source):
     if len(bad): raise InputError(f"{len(bad)} of {len(features)} rows of features in {source} hold NaN or infinite values, the first is row {bad[0]}: remove or repair them.")
     return features
 
-# %% ../../nbs/api/05_data_features.ipynb #13ebf12f
+# %% ../../nbs/api/05_data_features.ipynb #7ed22caf
 KEYS = dict(features=("features", "embeddings", "x"), labels=("labels", "label", "y", "targets"), base=("base_features", "base"),
             split=("split", "part"), scale=("scale",))
 
@@ -71,7 +71,7 @@ def _pt(path):
 
 READERS = {".npz": _npz, ".parquet": _parquet, ".safetensors": _safetensors, ".pt": _pt, ".pth": _pt}
 
-# %% ../../nbs/api/05_data_features.ipynb #c135755f
+# %% ../../nbs/api/05_data_features.ipynb #2d37ba6f
 def arrays(
     path,  # *.npz, *.parquet, *.safetensors, *.pt
 ) -> dict:  # name -> array, for the names in `KEYS` that the file has
@@ -82,11 +82,11 @@ def arrays(
     try: found = read(path)
     except InputError: raise
     except Exception as e:  # each format has its own errors for a broken file
-        why = str(e).splitlines()[0] if str(e) else type(e).__name__
+        why = str(e).splitlines()[0].split(". ")[0].rstrip(".") if str(e) else type(e).__name__
         raise InputError(f"{str(path)!r} cannot be read as a {path.suffix} file ({why}): it may be cut short or of another kind, or hold Python objects; save plain arrays again.") from None
     return {ours: found[name] for ours, names in KEYS.items() for name in names if name in found}
 
-# %% ../../nbs/api/05_data_features.ipynb #4b69177f
+# %% ../../nbs/api/05_data_features.ipynb #9b02a903
 PARTS = dict(base=("base", "train", "trainval"), validation=("validation", "val", "valid"), novel=("novel", "test"))
 
 def disjoint_split(
@@ -106,7 +106,7 @@ def disjoint_split(
         done += len(members)
     return {n: split[n] for n in names}
 
-# %% ../../nbs/api/05_data_features.ipynb #4e2c173a
+# %% ../../nbs/api/05_data_features.ipynb #8f31b762
 def read_split(
     split,  # "grocery", "caltech101", or a CSV file with the columns class and part
 ) -> dict:  # class name -> "base", "validation" or "novel"
@@ -126,7 +126,7 @@ def _checked(pairs, source):
         if split.setdefault(str(name), part) != part: raise InputError(f"Class {str(name)!r} is in {split[str(name)]} and in {part} in {source}: few-shot parts must not share classes.")
     return split
 
-# %% ../../nbs/api/05_data_features.ipynb #c67cdaa4
+# %% ../../nbs/api/05_data_features.ipynb #f7c526b6
 @dataclass(frozen=True)
 class Features:
     "Features ready for evaluation: the novel classes, and what else the file and the split gave."
@@ -173,7 +173,7 @@ def _base_mean(found, base, bank, base_bank):
     if rows.shape[1] != bank.shape[0]: raise InputError(f"The base features have {rows.shape[1]} dimensions, but the features of {bank.source} have {bank.shape[0]}: use one backbone for both.")
     return torch.as_tensor(rows.mean(0, dtype=np.float64)*scale, dtype=torch.float32)
 
-# %% ../../nbs/api/05_data_features.ipynb #081cdde7
+# %% ../../nbs/api/05_data_features.ipynb #e6204fcc
 NAMED = ("grocery", "caltech101", "omniglot")
 
 def resolve(
@@ -203,7 +203,7 @@ def named_features(
     if not files: raise InputError(f"There is no features/{name}_*.npz in {str(_folder(data))!r}: set FEWSHOT_DATA to the folder that holds it, or give the path of a features file.")
     return features(files[0], split or name)
 
-# %% ../../nbs/api/05_data_features.ipynb #304943e5
+# %% ../../nbs/api/05_data_features.ipynb #028a236f
 def _embedded(images):
     "Features (n, 256) of images by the ProtoNet critic that ships with the package; computed once."
     from fewshot_nb.models.backbones import critics
@@ -221,7 +221,7 @@ def _embedded(images):
 def _of_bank(images):
     return Bank(_embedded(images), images.labels, images.groups, images.names, images.group_names, f"{images.source} through our critic")
 
-# %% ../../nbs/api/05_data_features.ipynb #4f316c15
+# %% ../../nbs/api/05_data_features.ipynb #8a2e6e41
 def _critic_features(data):
     "Omniglot's held-out characters through the critic, and the mean of those it knows."
     from fewshot_nb.data.source import characters

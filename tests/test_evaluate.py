@@ -1,0 +1,204 @@
+"`evaluate` as users meet it: bad input is refused in one sentence before any work, odd banks give numbers, the same tasks give the same rows."
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fewshot_nb import evaluate as module, inference
+from fewshot_nb.cli import app
+from fewshot_nb.core import InputError
+from fewshot_nb.data.features import Features, feature_bank, features
+from fewshot_nb.evaluate import evaluate, resolve, summary, tune
+from fewshot_nb.inference.inductive import Method
+from fewshot_nb.samplers import TaskSpec, stream
+
+KEY = ["method", "shot", "marginal", "task"]
+
+
+def cloud(classes=8, per_class=40, dim=12, seed=0):
+    "A bank of Gaussian clouds."
+    r, y = np.random.default_rng(seed), np.repeat(np.arange(classes), per_class)
+    return feature_bank(r.normal(size=(classes, dim))[y] + 1.5*r.normal(size=(len(y), dim)), y, "cloud")
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    "Any method that is run fails the test."
+    def work(*_): raise AssertionError("a method was run before the input was checked")
+    monkeypatch.setattr(Method, "__call__", work)
+
+
+def one_sentence(message):
+    return message.endswith((".", "?")) and "\n" not in message and not any(m in message[:-1] for m in (". ", "Error:", "Traceback"))
+
+
+def holes():
+    x = np.ones((200, 3)); x[[7, 9], 1] = np.nan; x[50, 0] = np.inf
+    return x
+
+
+FOUR = TaskSpec(way=4, n_query=20)
+BAD = {  # what a user may hand in, and what the sentence must say
+    "NaN and Inf": (lambda: feature_bank(holes(), np.repeat(range(5), 40)), "3 of 200 rows .* the first is row 7"),
+    "not 2-d": (lambda: feature_bank(np.ones((4, 2, 2)), [0, 0, 1, 1]), r"\(n, dim\), but their shape is \(4, 2, 2\)"),
+    "lengths differ": (lambda: feature_bank(np.ones((4, 2)), [0, 1, 1]), "4 features but labels of shape"),
+    "a class too small": (lambda: evaluate(feature_bank(np.ones((44, 2)), [*"a"*4, *"b"*40]), "protonet", TaskSpec(way=2, shot=4, n_query=20, marginal="dirichlet(2)")), "Class 'a' has 4 samples, but shot=4 and 1 of 20 queries need 5"),
+    "more ways than classes": (lambda: evaluate(cloud(3), "protonet", FOUR), "way=4 asks for more classes than there are, 3"),
+    "a of 0": (lambda: TaskSpec(marginal="dirichlet(0)"), "must be finite and above 0"),
+    "a below 0": (lambda: TaskSpec(marginal="dirichlet(-1)"), "must be finite and above 0"),
+    "counts that no classes can serve": (lambda: evaluate(cloud(), "protonet", TaskSpec(way=2, n_query=100, marginal=[90, 10])), "has 40 samples .* need 91"),
+    "all classes too small together": (lambda: evaluate(cloud(4, 8), "protonet", TaskSpec(way=4, n_query=40, marginal="dirichlet(2)")), "4 smallest classes have 28 samples left for n_query=40"),
+    "marginals that classes can hardly serve": (lambda: evaluate(cloud(5, 9), "protonet", TaskSpec(n_query=35, marginal="dirichlet(0.2)")), "More than 95 % of the drawn counts"),
+    "alpha": (lambda: inference.AlphaTIM(alpha=0), "alpha=0 is out of range"),
+    "infinite alpha": (lambda: inference.AlphaTIM(alpha=float("inf")), "alpha=inf is out of range"),
+    "temperature": (lambda: inference.TIM(temperature=-1), "temperature=-1 is out of range"),
+    "unknown method": (lambda: evaluate(cloud(), "alpha-tin", FOUR), "Unknown method 'alpha-tin': did you mean alpha-tim"),
+    "no base features": (lambda: evaluate(cloud(), inference.SimpleShot(centre="base"), FOUR), "centre='base', but there are no base features"),
+    "another backbone's mean": (lambda: evaluate(cloud(), "simpleshot", FOUR, base_mean=np.ones(5)), r"base_mean has the shape \(5,\)"),
+    "no tasks": (lambda: evaluate(cloud(), "protonet", FOUR, n_tasks=0), "n_tasks=0"),
+    "unknown protocol": (lambda: TaskSpec(protocol="disjiont"), "did you mean disjoint"),
+    "images": (lambda: evaluate(feature_bank(np.ones((4, 2)), [0, 0, 1, 1])._like(torch.zeros(80, 1, 4, 4, dtype=torch.uint8), torch.arange(80)//20, torch.zeros(4), list("abcd")), "protonet", FOUR), "embed the images first"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_before_any_work(case, no_work):
+    call, words = BAD[case]
+    with pytest.raises(InputError, match=words) as e: call()
+    assert one_sentence(str(e.value)), str(e.value)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".safetensors", ".pt"])
+def test_a_corrupt_file_on_the_command_line(tmp_path, suffix, no_work):
+    path = tmp_path/f"cut{suffix}"
+    path.write_bytes(b"PK\x03\x04 this is no such file")
+    done = CliRunner().invoke(app, ["evaluate", str(path), "--out", str(tmp_path/"out")])
+    assert done.exit_code != 0 and isinstance(done.exception, InputError)
+    assert "cannot be read as a" in str(done.exception) and one_sentence(str(done.exception).replace(str(tmp_path), ""))
+    assert not (tmp_path/"out").exists()
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--methods", "simplshot"], "did you mean simpleshot"), (["--dirichlet", "-1"], "above 0"), (["--way", "9", "--queries", "18"], "way=9 asks for more classes"),
+    (["--shots", "40"], "has 40 samples"), (["--protocol", "joint"], "did you mean disjoint"), (["--split", "none.csv"], "no split file"), (["--device", "gpu7"], "gpu7"),
+    (["--queries", "0"], "n_query=0"), (["--tasks", "0"], "n_tasks=0"), (["--base", "none.npz"], "no file"), (["--tune"], "needs validation classes"),
+])
+def test_bad_options_on_the_command_line(tmp_path, options, words, no_work):
+    bank = cloud()
+    np.savez(tmp_path/"f.npz", features=bank.data.numpy(), labels=bank.labels.numpy())
+    done = CliRunner().invoke(app, ["evaluate", str(tmp_path/"f.npz"), "--out", str(tmp_path/"out"), "--shots", "1", "--queries", "20", *options])
+    assert isinstance(done.exception, InputError) and words in str(done.exception), done.exception
+
+
+r = np.random.default_rng(0)
+ODD = {  # banks and tasks on which a division may go wrong
+    "queries of one class": (cloud(), TaskSpec(way=4, shot=2, n_query=12, marginal=[12, 0, 0, 0])),
+    "two classes": (cloud(2), TaskSpec(way=2, n_query=10, marginal="dirichlet(1)")),
+    "one dimension": (cloud(dim=1), TaskSpec(way=4, shot=3, n_query=12)),
+    "duplicate rows": (feature_bank(np.repeat(r.normal(size=(6, 5)), 30, 0), np.repeat(range(6), 30)), TaskSpec(way=5, shot=2, n_query=15)),
+    "constant features": (feature_bank(np.full((120, 6), .5), np.repeat(range(6), 20)), TaskSpec(way=5, shot=2, n_query=10)),
+    "all zero": (feature_bank(np.zeros((120, 6)), np.repeat(range(6), 20)), TaskSpec(way=5, n_query=10)),
+    "one query": (cloud(), TaskSpec(way=4, n_query=1, marginal="dirichlet(2)")),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("case", ODD)
+def test_odd_banks_give_numbers(case):
+    "Every method, with its published settings, on three tasks."
+    bank, spec = ODD[case]
+    rows = evaluate(bank, "all", spec, n_tasks=3, base_mean=bank.data.mean(0))
+    assert set(rows.method) == set(inference.METHODS) and len(rows) == 3*len(inference.METHODS)
+    scores = rows[["accuracy", "balanced_accuracy", "macro_f1"]]
+    assert scores.notna().all().all() and scores.ge(0).all().all() and scores.le(1).all().all()
+    assert summary(rows).accuracy.notna().all()
+
+
+def test_pt_map_takes_negative_features_or_says_so():
+    "A power transform of negative features is no number: they must not pass as accuracy."
+    try: rows = evaluate(cloud(), "pt-map", FOUR, n_tasks=3)
+    except InputError as e: assert one_sentence(str(e))
+    else: assert rows.accuracy.mean() > .4  # chance is .25
+
+
+QUICK = ["simpleshot", "protonet", "baseline", "bd-cspn", "laplacianshot", "pt-map", "paddle", "bavardage"]
+
+
+def test_rows_do_not_depend_on_the_batch(monkeypatch):
+    "Eight tasks gathered at once or three: the same rows."
+    bank, spec = cloud(), TaskSpec(shot=2, n_query=25, marginal="dirichlet(1)", protocol="veilleux2021")
+    whole = evaluate(bank, QUICK, spec, 8).set_index(KEY)
+    monkeypatch.setattr(module, "_batch", lambda *_: 3)
+    parts = evaluate(bank, QUICK, spec, 8).set_index(KEY).reindex(whole.index)
+    assert (whole.accuracy == parts.accuracy).all() and (whole.macro_f1 == parts.macro_f1).all()
+
+
+def test_more_tasks_leave_the_first_as_they_were_and_seeds_differ():
+    bank, spec = cloud(), TaskSpec(shot=2, n_query=25, marginal="dirichlet(1)")
+    few, many, other = (evaluate(bank, "protonet", spec, n, seed) for n, seed in ((5, 0), (60, 0), (60, 1)))
+    assert (many.accuracy[:5].to_numpy() == few.accuracy.to_numpy()).all() and (many.accuracy != other.accuracy).mean() > .5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_gpu_predicts_the_same():
+    bank, spec = cloud(dim=64), TaskSpec(shot=2, n_query=25, marginal="dirichlet(1)")
+    here, there = (evaluate(bank, "all", spec, 20, device=d, base_mean=bank.data.mean(0)) for d in ("cpu", "cuda"))
+    assert abs(here.accuracy - there.accuracy).mean() < 2e-3  # at most a query in 500 by rounding
+
+
+def test_memory_does_not_grow_with_the_number_of_tasks():
+    "Tasks are drawn in a stream: twelve blocks need no more than two."
+    labels = np.repeat(np.arange(20), 100)
+    def peak(n):
+        tracemalloc.start()
+        for _ in stream(labels, TaskSpec(shot=5, marginal="dirichlet(2)"), n): pass
+        top = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return top
+    assert peak(12*1024) < 1.2*peak(2*1024)
+
+
+def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
+    "What was written before the interruption is not computed again, and nothing is lost."
+    bank, spec = cloud(per_class=60), TaskSpec(n_query=10, shot=1)
+    keep, kept = module._keep, []
+    def interrupted(*args):
+        if len(kept) == 2: raise KeyboardInterrupt
+        kept.append(1)
+        keep(*args)
+    monkeypatch.setattr(module, "_keep", interrupted)
+    with pytest.raises(KeyboardInterrupt): evaluate(bank, "protonet", spec, 3000, out=tmp_path)
+    monkeypatch.setattr(module, "_keep", lambda *args: (kept.append(2), keep(*args)))
+    rows = evaluate(bank, "protonet", spec, 3000, out=tmp_path)
+    assert kept == [1, 1, 2] and rows.task.tolist() == list(range(3000))
+    assert (rows.accuracy.to_numpy() == evaluate(bank, "protonet", spec, 3000).accuracy.to_numpy()).all()
+
+
+def test_tuning_looks_at_validation_classes_only():
+    "Novel features may be anything: the tuned value and its tasks stay."
+    validation = cloud(seed=1)
+    found = [tune("laplacianshot", Features(cloud(seed=s), validation, validation.data.mean(0)), TaskSpec(n_query=25), 40) for s in (2, 3)]
+    assert found[0][0] == found[1][0] and (found[0][1].accuracy == found[1][1].accuracy).all()
+    assert found[0][0].lam == found[0][1].set_index("value").accuracy.idxmax()
+
+
+def test_all_and_labels():
+    assert list(resolve("all", 5)) == list(inference.METHODS)
+    rows = evaluate(cloud(), {"mine": inference.LaplacianShot(lam=.2), "published": "laplacianshot"}, FOUR, 10, base_mean=np.zeros(12))
+    assert set(rows.method) == {"mine", "published"} and "lam=0.2" in rows.parameters.iloc[0]
+
+
+def test_real_features_on_the_command_line(shared, tmp_path):
+    "Grocery from its file to the table: PT-MAP drops under imbalance, SimpleShot does not; tuned stands beside preset."
+    import pandas as pd
+    line = ["evaluate", str(shared/"data/features/grocery_mobilenet_v1.npz"), "--split", "grocery", "--shots", "1", "--methods", "simpleshot", "pt-map", "laplacianshot", "--tasks", "60", "--tune", "--images", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, line, catch_exceptions=False)
+    assert done.exit_code == 0 and "tuned on validation classes, 1-shot: laplacianshot lam=" in done.stdout and "over_class" in done.stdout
+    table = pd.read_csv(tmp_path/"table.csv").query("marginal != 'balanced'").set_index("method")
+    assert table.change["pt-map"] + table.change_half["pt-map"] < 0 and abs(table.change["simpleshot"]) < .03
+    assert {"laplacianshot", "laplacianshot tuned"} <= set(table.index) and (tmp_path/"drops.png").stat().st_size > 5000
+    f = features(line[1], split="grocery")
+    again = evaluate(f, "pt-map", TaskSpec(shot=1, marginal="dirichlet(2)"), 60)
+    assert np.isclose(again.accuracy.mean(), table.accuracy["pt-map"])
