@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['milestones', 'problem_loss', 'train_siamese', 'rotated']
 
-# %% ../../nbs/api/45_train_siamese.ipynb #901b58a4
+# %% ../../nbs/api/45_train_siamese.ipynb #5ebf06c7
 import torch
 import torch.nn.functional as F
 from ..core import InputError, choose, device as find_device, torch_rng
@@ -15,7 +15,7 @@ from ..samplers import TaskSpec, stream
 from .episodic import keep_freed_memory
 from .loop import State, descend, run
 
-# %% ../../nbs/api/45_train_siamese.ipynb #148f3b66
+# %% ../../nbs/api/45_train_siamese.ipynb #300c3807
 def _problems(bank, way, shot, query, problems, shared, within, seed, steps, start):
     "Yield sample indices (problem, way, shot) and (problem, way, query) for the steps `start`..`steps - 1`."
     spec = TaskSpec(way=way, shot=shot, n_query=way*query, within=within, skip_small=within is not None)
@@ -33,7 +33,7 @@ def _problems(bank, way, shot, query, problems, shared, within, seed, steps, sta
         mine = samples[b.classes[0]].expand(problems, -1, -1).gather(2, pick)
         yield mine[..., :shot], mine[..., shot:]
 
-# %% ../../nbs/api/45_train_siamese.ipynb #50a0659f
+# %% ../../nbs/api/45_train_siamese.ipynb #f093ca4a
 def milestones(
     steps: int,  # length of the training
     factor: float = .1,  # what the rate is multiplied by at each
@@ -43,21 +43,23 @@ def milestones(
     marks = [int(steps*a) for a in at]
     return lambda step: factor**sum(step >= m for m in marks)
 
-# %% ../../nbs/api/45_train_siamese.ipynb #650b6f24
+# %% ../../nbs/api/45_train_siamese.ipynb #054e3e7e
 def problem_loss(
     model,  # a `Siamese`
-    images,  # (problem, way, shot + query, 1, H, W)
-    shot: int,  # the first images of each class are the support
+    bank,  # the images
+    samples,  # (problem, way, shot + query) indices into the bank
+    shot: int,  # the first samples of each class are the support
     head: str = "nearest",  # "nearest": the best shot's cosine; "attention": over all shots (Matching Networks)
 ) -> dict:
-    "Cross-entropy of the queries of all problems of a step, and their accuracy; one forward pass."
-    z = model(images.flatten(0, 2)).unflatten(0, images.shape[:3])
-    way, query = images.shape[1], images.shape[2] - shot
+    "Cross-entropy of the queries of all problems of a step, and their accuracy; one forward pass, in which every image is seen once."
+    different, where, counts = samples.unique(return_inverse=True, return_counts=True)
+    z = model(bank.take(different), counts.float().to(bank.device) if len(different) < samples.numel() else None)[where.to(bank.device)]
+    way, query = samples.shape[1], samples.shape[2] - shot
     logits = model.logits(z[:, :, :shot], z[:, :, shot:].flatten(1, 2), head).flatten(0, 1)
-    labels = torch.arange(way, device=z.device).repeat_interleave(query).repeat(len(images))
+    labels = torch.arange(way, device=z.device).repeat_interleave(query).repeat(len(samples))
     return dict(loss=F.cross_entropy(logits, labels), accuracy=(logits.argmax(1) == labels).float().mean())
 
-# %% ../../nbs/api/45_train_siamese.ipynb #72c29b6f
+# %% ../../nbs/api/45_train_siamese.ipynb #98fbcb8a
 def train_siamese(
     bank,  # a `Bank` of training classes, at the net's image size
     steps: int = 10_000,  # how many steps
@@ -91,12 +93,12 @@ def train_siamese(
         # made here, where a resumed training knows its step
         if drawn is None: drawn = _problems(bank, way, shot, query, problems, shared, within, seed, steps, state.step)
         s, q = next(drawn)
-        return problem_loss(state.net, bank.take(torch.cat([s, q], 2)), shot, head)
+        return problem_loss(state.net, bank, torch.cat([s, q], 2), shot, head)
     settings = dict(trainer="siamese", steps=steps, problems=problems, way=way, shot=shot, query=query, shared=shared, within=within, head=head, rate=rate, momentum=momentum, last=last, samples=bank.n)
     run(descend(loss, milestones(steps)), state, min(steps, until or steps), checkpoint, settings=settings, log=50, desc="siamese")
     return model.eval(), state
 
-# %% ../../nbs/api/45_train_siamese.ipynb #927ccb0d
+# %% ../../nbs/api/45_train_siamese.ipynb #5e94805d
 def rotated(
     bank: Bank,  # images
 ) -> Bank:  # four times as many classes; the groups stay
