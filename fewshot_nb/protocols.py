@@ -8,7 +8,7 @@ __all__ = ['PROTOCOLS', 'SETTINGS', 'TEST_PART', 'TRAIN_PART', 'FIXED', 'LEARNED
            'embedding_of', 'shown', 'omniglot_command', 'train', 'method_row', 'flat', 'fixed_embedding',
            'hausdorff_on_runs']
 
-# %% ../nbs/api/68_protocols.ipynb #09c9ddc4
+# %% ../nbs/api/68_protocols.ipynb #b88a3563
 import functools, importlib, json, math, sys
 from pathlib import Path
 import numpy as np, pandas as pd, torch
@@ -25,7 +25,7 @@ from .data.source import characters
 from .models import siamese as nets
 from .samplers import TaskSpec, stream
 
-# %% ../nbs/api/68_protocols.ipynb #a7f41f74
+# %% ../nbs/api/68_protocols.ipynb #a12b42c3
 PROTOCOLS = {"unstructured": None, "within-alphabet": "alphabet"}  # name: `within` of the sampler
 SETTINGS = (20, 1), (20, 5), (5, 1), (5, 5)  # way, shot: the published table
 TEST_PART = dict(lake="evaluation", vinyals="test", koch="evaluation", weak="test")
@@ -40,7 +40,7 @@ def problem_spec(
     "The problems of a protocol: one query of each class."
     return TaskSpec(way, shot, way, within=choose(protocol, {k: (v,) for k, v in PROTOCOLS.items()}, "protocol")[0], skip_small=skip_small)
 
-# %% ../nbs/api/68_protocols.ipynb #b77de42d
+# %% ../nbs/api/68_protocols.ipynb #b382ebf0
 @torch.no_grad()
 def errors(
     z: Float[Tensor, "n dim"],  # an embedding of every sample of the bank
@@ -58,7 +58,7 @@ def errors(
             wrong.append((answers != part.query_labels).float().mean(1).cpu())
     return torch.cat(wrong).double().numpy()
 
-# %% ../nbs/api/68_protocols.ipynb #94270013
+# %% ../nbs/api/68_protocols.ipynb #5bc0e35f
 def pixels(
     images: Float[Tensor, "n 1 H W"],  # strokes 1 on 0
 ) -> Float[Tensor, "n dim"]:
@@ -80,7 +80,7 @@ def hog(
     energy = F.avg_pool2d(cells.square().sum(1, keepdim=True), 3, 1, padding=1, count_include_pad=False)
     return (cells/(energy.sqrt() + .02)).flatten(1)
 
-# %% ../nbs/api/68_protocols.ipynb #bbbb4b5e
+# %% ../nbs/api/68_protocols.ipynb #146a49a9
 def modified_hausdorff(
     a,  # (n, H, W) ink, bool: at least one point in each
     b,  # (m, H, W) ink, bool
@@ -110,7 +110,7 @@ def _points(ink):
     points[n, place], there[n, place] = torch.stack([row, column], 1).float(), True
     return points - (points.sum(1)/count[:, None])[:, None], there
 
-# %% ../nbs/api/68_protocols.ipynb #79134c88
+# %% ../nbs/api/68_protocols.ipynb #52a422b3
 def distance_transform(
     ink: Float[Tensor, "n H W"],  # 1 where there is ink
 ) -> Float[Tensor, "n H W"]:
@@ -141,7 +141,7 @@ def hausdorff(support, query):
     d = torch.maximum(query[..., :half] @ s[..., half:].mT, query[..., half:] @ s[..., :half].mT)
     return -d.unflatten(-1, support.shape[1:3]).amin(-1)
 
-# %% ../nbs/api/68_protocols.ipynb #c10c51d9
+# %% ../nbs/api/68_protocols.ipynb #ae1b36df
 def evaluate_embedding(
     z: Float[Tensor, "n dim"],  # an embedding of every sample
     bank,  # the `Bank` that was embedded: all of Omniglot, or a part of it
@@ -174,7 +174,7 @@ def evaluate_embedding(
     if not rows: raise InputError(f"The split {', '.join(splits)} has too few test classes for these problems: take fewer ways, or another split.")
     return pd.DataFrame(rows)
 
-# %% ../nbs/api/68_protocols.ipynb #dd126eae
+# %% ../nbs/api/68_protocols.ipynb #1997b385
 def _line(split, protocol, way, shot, wrong, by):
     error, half = over_tasks(wrong)
     return dict(split=split, protocol=protocol, way=way, shot=shot, error=error, half=half, problems=len(wrong), by=json.dumps(by))
@@ -208,7 +208,7 @@ def _runs(z, bank, split, head):
     rows = [_line(split, "lake-runs", 20, 1, wrong, by)]
     return rows if unseen.all() or not unseen.any() else rows + [_line(split, "lake-runs unseen", 20, 1, wrong[unseen], {})]
 
-# %% ../nbs/api/68_protocols.ipynb #32e42cf8
+# %% ../nbs/api/68_protocols.ipynb #76ca52e9
 def embedding_of(
     what: str,  # weights (*.safetensors that `models.siamese.save` wrote), features (*.npz, *.npy, *.pt, *.parquet), or "module:function"
     data="auto",  # where Omniglot lies, see `data.source`
@@ -231,7 +231,7 @@ def embedding_of(
     with torch.no_grad(): z = torch.cat([torch.as_tensor(f(bank.take(torch.arange(i, min(i + 200, bank.n))).to(on))) for i in range(0, bank.n, 200)])
     return _checked(z, bank, str(what)), bank, "nearest"
 
-# %% ../nbs/api/68_protocols.ipynb #9bf09337
+# %% ../nbs/api/68_protocols.ipynb #b36c13bd
 def _features(path):
     if not path.is_file(): raise InputError(f"There is no file {str(path)!r}: check the path.")
     try:
@@ -260,7 +260,7 @@ def _function(what):
     if not callable(f): raise InputError(f"{what!r} is no function: name one that takes images (n, 1, S, S) and gives vectors (n, dim).")
     return f
 
-# %% ../nbs/api/68_protocols.ipynb #f5532097
+# %% ../nbs/api/68_protocols.ipynb #9ce06cc9
 def shown(
     rows: pd.DataFrame,  # of `evaluate_embedding`
 ) -> pd.DataFrame:
@@ -280,7 +280,7 @@ def omniglot_command(embedding, head, data, size, tasks, seed, device, out):
     with core.written_whole(Path(out)/"omniglot.csv") as part: rows.to_csv(part, index=False)
     print(f"{len(rows)} rows in {Path(out)/'omniglot.csv'}")
 
-# %% ../nbs/api/68_protocols.ipynb #233315d7
+# %% ../nbs/api/68_protocols.ipynb #d6c9fb7a
 FIXED = dict(pixels=(50, pixels, "distance"), hog=(28, hog, "nearest"), hausdorff=(28, hausdorff_features, hausdorff))
 LEARNED = {"siamese": "nearest", "siamese shared": "nearest", "matching": "attention", "protonet": "prototype"}
 METHODS = (*LEARNED, *FIXED)
@@ -304,7 +304,7 @@ def train(
         return train_proto_net(rotated(bank(28)), s["protonet_steps"], way=60, query=5, net=net, **common)
     return train_siamese(bank(24), s["steps"], shared=s["method"] == "siamese shared", head=LEARNED[s["method"]], **common)
 
-# %% ../nbs/api/68_protocols.ipynb #060be554
+# %% ../nbs/api/68_protocols.ipynb #7ffb3c8c
 def method_row(
     setting: dict,  # method, split, seed, steps, protonet_steps, problems, threads
     folder=None,  # where checkpoints and weights go; None: neither is kept
@@ -341,7 +341,7 @@ def flat(table) -> dict:
 def _keep(net, path, s, bank, head):
     nets.save(net, path, dict(method=s["method"], data=bank.source, split=f"{s['split']} {TRAIN_PART[s['split']]}", seed=s["seed"], head=head, steps=s["protonet_steps" if s["method"] == "protonet" else "steps"], licence="Apache-2.0"))
 
-# %% ../nbs/api/68_protocols.ipynb #0cf7018f
+# %% ../nbs/api/68_protocols.ipynb #d671b3f3
 @functools.lru_cache(4)
 def fixed_embedding(
     method: str,  # "pixels", "hog" or "hausdorff"
