@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 import numpy as np, torch
 from ..core import InputError, choose
-from .bank import Bank
+from .bank import Bank, chosen
 from .logo import CANVAS, OUTLINE, PEN, VISIBLE, Actions, Marks, Poses, gather, marks
 
 try: from numba import njit
@@ -192,14 +192,8 @@ class PictureBank(Bank):
 # %% ../../nbs/api/08_data_render.ipynb #ccbd427b
 def _select(self: PictureBank, classes) -> PictureBank:
     "A bank of these classes only, renumbered 0, 1, ... in the order given."
-    classes = torch.as_tensor(classes)
-    if classes.dtype == torch.bool: classes = classes.nonzero()[:, 0]
-    if len(classes) == 0: raise InputError("No class is left in this part of the data: choose another split or part.")
-    new = torch.full((self.classes,), -1)
-    new[classes] = torch.arange(len(classes))
-    rows = (new[self.labels] >= 0).nonzero()[:, 0]
-    rows = rows[torch.argsort(new[self.labels[rows]], stable=True)]
-    return PictureBank(self.pictures.pick(rows.numpy()), new[self.labels[rows]], self.size, self.groups[classes], [self.names[c] for c in classes.tolist()], self.group_names, self.source, self._device, self.engine)
+    rows, labels, groups, names = chosen(self, classes)
+    return PictureBank(self.pictures.pick(rows.numpy()), labels, self.size, groups, names, self.group_names, self.source, self._device, self.engine)
 
 def drawn(self: PictureBank) -> Bank:
     "A plain `Bank` with all images drawn and stored as uint8: for small sets that are read again and again."
