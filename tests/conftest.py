@@ -3,8 +3,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("FEWSHOT_QUIET", "1")
+if os.environ.get("CI") == "true": settings.register_profile("ci", derandomize=True); settings.load_profile("ci")  # the same examples for everyone; new ones are for developers
 
 
 @pytest.fixture(scope="session")

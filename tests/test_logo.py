@@ -106,7 +106,7 @@ def test_the_two_engines_agree():
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(24, 300), st.floats(-100, 100), st.floats(0, 360))
+@given(st.integers(96, 300), st.floats(-100, 100), st.floats(0, 360))
 def test_pen_lines_have_their_exact_area(size, at, heading):
     line = pack([shape("line_1.0", "L0")])
     ink = marks(line, Poses(np.array([at]), np.array([at/2]), np.array([heading]), np.array([200.])))

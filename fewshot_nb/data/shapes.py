@@ -6,7 +6,7 @@
 __all__ = ['NEAR', 'ATTRIBUTES', 'Piece', 'Map', 'mapped', 'Half', 'attributes', 'trace', 'Shapes', 'library', 'portraits',
            'official', 'agreement']
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #93a8cb9b
+# %% ../../nbs/api/07b_data_shapes.ipynb #7b258c13
 import csv, functools, math, warnings
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from ..core import InputError, choose
 from .logo import Action, Poses, bounds, execute, overlap, pack, shape
 from .render import Pictures
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #0c9d56ad
+# %% ../../nbs/api/07b_data_shapes.ipynb #afc4ac2d
 NEAR = .02  # points closer than 2 % of a unit are one: tables round lengths to 3 decimals and leave gaps of that order
 
 def _meet(p, i, j):
@@ -52,7 +52,7 @@ def _share(p, k, z):
         if 0 <= t <= 1: found.append((abs(abs(z - centre) - p.radius[k]), t))
     return min(found)[::-1]
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #62546377
+# %% ../../nbs/api/07b_data_shapes.ipynb #1b996fd1
 @dataclass
 class Piece:
     "A part of a stroke between two nodes."
@@ -88,7 +88,7 @@ def _cut(p, k, nodes):
         x, y, _ = p.at(k, np.linspace(t, u, 2 if sweep == 0 else max(5, int(abs(sweep)/.07) + 2)))
         yield Piece(a, b, k, (t, u), x + 1j*y, sweep, long)
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #538e88b6
+# %% ../../nbs/api/07b_data_shapes.ipynb #8d39c3ce
 @dataclass
 class Map:
     "A shape cut at all its crossings."
@@ -109,7 +109,7 @@ def mapped(
             if not any({q.a, q.b} == {o.a, o.b} and abs(middle(q) - middle(o)) < 1.5*NEAR for o in pieces): pieces.append(q)
     return Map(p, nodes, pieces, Counter(v for q in pieces for v in (q.a, q.b)))
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #1199326f
+# %% ../../nbs/api/07b_data_shapes.ipynb #dd477bb2
 @dataclass
 class Half:
     "A piece walked in one direction."
@@ -164,7 +164,7 @@ def _sides(walk):
     if len(sides) > 1 and same(sides[-1][-1], sides[0][0]): sides[0] = sides.pop() + sides[0]
     return sides
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #ec31e6f1
+# %% ../../nbs/api/07b_data_shapes.ipynb #c8fb6f2d
 def _parts(pieces):
     "Blocks of the map: lists of pieces that no single node holds together."
     near, parts, number, low, stack, seen = {}, [], {}, {}, [], set()
@@ -186,7 +186,7 @@ def _parts(pieces):
         if v not in number: visit(v, None)
     return [[pieces[i] for i in part] for part in parts]
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #918e680c
+# %% ../../nbs/api/07b_data_shapes.ipynb #2b155415
 def _angles(m):
     "Angles in degrees between all pairs of pieces at each node, smooth passages and overlapping tangents left out; and whether three or more meet with a smooth passage."
     found, passing, out = [], False, {}
@@ -207,7 +207,7 @@ def _lines(m):
     counts = (corners, int(straight.sum()), sum(q.line for q in m.pieces))
     return min(counts), max(counts)
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #0ed4afec
+# %% ../../nbs/api/07b_data_shapes.ipynb #1c2d5dcb
 def _dots(m, step=.02):
     found = []
     for q in m.pieces:
@@ -228,7 +228,7 @@ def _symmetry(m, dots):
     axes = [np.angle(nodes[k]*nodes[far.argmax()])/2 for k in np.flatnonzero(far > .92*far.max() - .02)]
     return min(_off(np.exp(2j*a)*rel.conj(), rel) for a in axes)/size, _off(-rel, rel)/size
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #68e150ad
+# %% ../../nbs/api/07b_data_shapes.ipynb #35ecb395
 def _inside(points, outline):
     "Whether points lie inside a polygon: an odd number of edges to the right."
     a, b = outline, np.roll(outline, -1)
@@ -257,7 +257,7 @@ def _neck(outline, n=160):
         best = min(best, chord/min(width(p[a:b + 1]), width(np.concatenate([p[b:], p[:a + 1]]))))
     return best
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #d027caa4
+# %% ../../nbs/api/07b_data_shapes.ipynb #c398034d
 def _room(outline, dots, n=28):
     "Diameter of the widest disc inside `outline` that touches no dot of the shape, on a grid of n x n."
     x, y = (np.linspace(v.min(), v.max(), n + 2)[1:-1] for v in (outline.real, outline.imag))
@@ -272,7 +272,7 @@ def _closed_up(m):
     z = np.append(x + 1j*y, complex(*p.at(k[-1], 1.)[:2]))
     return z if np.sum((z.conj()*np.roll(z, -1)).imag) > 0 else z[::-1]
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #090e8b74
+# %% ../../nbs/api/07b_data_shapes.ipynb #6a0d8af8
 def _kinds(faces, path):
     "Which of triangle, quadrangle, sector, regular figure occur among the faces; regular with its unevenness."
     found, uneven = set(), 9.
@@ -293,7 +293,7 @@ def _kinds(faces, path):
             if abs(apex - centre) < .06: found.add("sector")
     return found, uneven
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #fa5d5ec5
+# %% ../../nbs/api/07b_data_shapes.ipynb #c938c301
 _COUNTS = ("three", "four", "five", "six", "seven", "eight")
 ATTRIBUTES = dict(
     convex="One closed outline that, walked counter-clockwise, never turns right, corners by up to 3 degrees excepted; in doubt for open, crossing or several figures.",
@@ -322,12 +322,9 @@ def _band(value, low, high, edge):
     "(value < edge, whether value lies outside the doubtful band low..high)"
     return value < edge, not low < value < high
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #2b9c1332
-def attributes(
-    actions: tuple,  # one shape, as `data.logo.shape` or `parse` make it
-    doubt: bool = True,  # False: no doubtful values, every attribute is 0 or 1
-) -> dict:
-    "The 25 attributes of a shape: 1, 0, or -1 where it is doubtful or makes no sense. Defined in `ATTRIBUTES`."
+# %% ../../nbs/api/07b_data_shapes.ipynb #231e928f
+def _judged(actions):
+    "Each attribute of a shape as (its plain value, whether it is beyond doubt)."
     m = mapped(actions)
     rings, dots = _rings(m.pieces), _dots(m)
     faces = [w for w in _walks(rings) if w[0] > 2e-3] if rings else []
@@ -345,7 +342,7 @@ def attributes(
     walk = faces[0][1] if one else []
     left = all(h.sweep >= 0 and _wrap(k.out - h.into) > -math.radians(3) for h, k in zip(walk, walk[1:] + walk[:1]))
     sure = lambda value: (value, True)
-    found = dict(
+    return dict(
         convex=(one and left, one),
         has_curve=sure(any(not q.line for q in m.pieces)), has_straight_line=sure(any(q.line for q in m.pieces)),
         symmetric=_band(mirror, .035, .08, .035), self_transposed=_band(turned, .04, .08, .04),
@@ -359,9 +356,16 @@ def attributes(
         necked=_band(_neck(outline) if outline is not None and not crossing and len(parts) < 2 else 9., .65, .9, .65),
         exist_regular=_band(uneven, 1., 1.25, 1.), exist_triangle=sure("triangle" in kinds),
         exist_quadrangle=sure("quadrangle" in kinds), exist_sector=sure("sector" in kinds))
-    return {name: int(bool(value)) if known or not doubt else -1 for name, (value, known) in found.items()}
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #7c756284
+# %% ../../nbs/api/07b_data_shapes.ipynb #70b9414f
+def attributes(
+    actions: tuple,  # one shape, as `data.logo.shape` or `parse` make it
+    doubt: bool = True,  # False: no doubtful values, every attribute is 0 or 1
+) -> dict:
+    "The 25 attributes of a shape: 1, 0, or -1 where it is doubtful or makes no sense. Defined in `ATTRIBUTES`."
+    return {name: int(bool(value)) if known or not doubt else -1 for name, (value, known) in _judged(actions).items()}
+
+# %% ../../nbs/api/07b_data_shapes.ipynb #fba71615
 def trace(
     points,  # corners, complex, in order; a closed shape ends with its first point
     sweeps=None,  # degrees of arc for each stroke, 0 for a line; positive bends left; default: lines only
@@ -375,7 +379,7 @@ def trace(
     bend = np.where(sweep == 0, 1, 2*np.sin(np.abs(sweep)/2))
     return tuple(Action("arc" if w else "line", float(abs(d)/(b if w else 1)), float(t), float(np.degrees(w))) for d, b, t, w in zip(step, bend, turn, sweep))
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #6ec12e38
+# %% ../../nbs/api/07b_data_shapes.ipynb #5a22999d
 def _ring(radii, angles=None):
     "A closed polygon from its corners' distances and directions (degrees; default: even)."
     n = len(radii)
@@ -405,7 +409,7 @@ def _polygons():
     for n, name in ((6, "hexagon"), (8, "octagon")):
         for f in (.2, .35, .7): yield name, f"star {f}", _ring(.5*np.where(np.arange(n) % 2, f, 1))
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #84eba921
+# %% ../../nbs/api/07b_data_shapes.ipynb #28bffa81
 def _necks():
     for w in (.1, .16, .22):
         for r in (.35, .5):
@@ -416,7 +420,7 @@ def _necks():
             for roof in (.2, .4):
                 yield "enneagon*", f"lamp {w} {r} {roof}", [-.6 - r*1j, -.15 - w*1j, .15 - w*1j, .5 - r*1j, .5 + roof, .5 + r*1j, .15 + w*1j, -.15 + w*1j, -.6 + r*1j, -.6 - r*1j]
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #6e470c12
+# %% ../../nbs/api/07b_data_shapes.ipynb #0ea1d674
 def _pairs():
     for a, b in [(60, 60), (50, 60), (45, 45), (70, 55), (30, 60), (60, 40)]:
         apex = np.sin(np.radians(b))/np.sin(np.radians(a + b))*np.exp(1j*np.radians(a))
@@ -434,7 +438,7 @@ def _pairs():
     for size in (.4, .22):
         for h in (.3, .6): yield "heptagon*", f"triangle and oblong {size} {h}", np.concatenate([[0, -.7, -.7 - h*1j, -h*1j, 0], corner(3, size, 180 + 20*h)[1:]])
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #d54dd560
+# %% ../../nbs/api/07b_data_shapes.ipynb #318b3680
 def _arcs():
     for s in (60, 90, 120, 150, 180, 210, 240, 270, 300): yield "arc", f"open {s}", [0, math.sin(math.radians(s/2))], [s]
     for s in (60, 90, 120, 150, 210, 240, 270):
@@ -484,7 +488,7 @@ def _bent():
         yield "quasi_sector", f"lamp {w} {r}", [-.5 - r*1j, -.2 - w*1j, .2 - w*1j, .5 - r*1j, .5 + r*1j, .2 + w*1j, -.2 + w*1j, -.5 + r*1j, -.5 - r*1j], [0, 0, 0, 100, 0, 0, 0, 0]
     for w in (0, .25, .5): yield "quasi_sector", f"rounded {w}", np.array([0, w, w + .25 + .25j, w + .25 + .5j, w + .75j, .75j, -.25 + .5j, -.25 + .25j, 0])[[0, *([1] if w else []), 2, 3, *([4] if w else []), 5, 6, 7, 8]], [0, 90, 0, 90, 0, 90, 0, 90] if w else [90, 0, 90, 90, 0, 90]
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #dccf5cd9
+# %% ../../nbs/api/07b_data_shapes.ipynb #27ab4e3c
 @dataclass
 class Shapes:
     "Shapes with what is true of them."
@@ -512,7 +516,7 @@ def library() -> Shapes:
     table = np.array([list(attributes(a).values()) for *_, a in made], np.int8)
     return Shapes([f"{g} {n}" for g, n, _ in made], [g for g, *_ in made], [a for *_, a in made], stamp, table)
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #a3610dea
+# %% ../../nbs/api/07b_data_shapes.ipynb #5c645a4f
 def portraits(
     shapes,  # a list of shapes
     share: float = .8,  # of the canvas that the larger side fills
@@ -526,7 +530,7 @@ def portraits(
     middle = (box[:, 2:] + box[:, :2])/2*scale[:, None]
     return Pictures(actions, Poses(-middle[:, 0], -middle[:, 1], np.zeros(len(size)), scale), np.arange(len(size)))
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #9fc8212b
+# %% ../../nbs/api/07b_data_shapes.ipynb #be85d0f2
 _TABLES = ("human_designed_shapes.tsv", "human_designed_shapes_attributes.tsv")
 
 def _read(file, columns):
@@ -557,14 +561,14 @@ def official(
     if labels == "geometry": table = np.array([list(attributes(a).values()) for a in actions], np.int8)
     return Shapes([r[key] for r in rows], [r["super class"] for r in rows], actions, np.array([r["if stamp"] == "1" for r in marks]), table, "official")
 
-# %% ../../nbs/api/07b_data_shapes.ipynb #8aa57a66
+# %% ../../nbs/api/07b_data_shapes.ipynb #e3b395c0
 def agreement(
     shapes: Shapes,  # the official shapes, `official(folder)`
 ):
     "Table of agreement between hand labels and geometry: one row an attribute, and the names of the shapes that differ."
     import pandas as pd
-    plain = np.array([list(attributes(a, doubt=False).values()) for a in shapes.actions])
-    unsure = np.array([list(attributes(a).values()) for a in shapes.actions]) < 0
+    judged = np.array([list(_judged(a).values()) for a in shapes.actions], bool)
+    plain, unsure = judged[..., 0].astype(int), ~judged[..., 1]
     rows = []
     for k, name in enumerate(ATTRIBUTES):
         hand, ours = shapes.table[:, k], plain[:, k]
