@@ -20,10 +20,18 @@ def golden(shared):
     return batch, preds, weights
 
 
+_answers = {}
+
+
+def answer(method, golden):
+    "The method's probabilities on the golden tasks; several tests look at the same ones."
+    if method not in _answers: _answers[method] = method(*golden[0])
+    return _answers[method]
+
+
 def differ(method, name, golden):
     "How many of the 3,000 queries `method` predicts unlike the authors' code."
-    batch, preds, _ = golden
-    return int((method(*batch).argmax(-1).numpy() != preds[f"pred_{name}"]).sum())
+    return int((answer(method, golden).argmax(-1).numpy() != golden[1][f"pred_{name}"]).sum())
 
 
 @pytest.mark.parametrize("method, name, allowed", [
@@ -63,8 +71,8 @@ def test_fast_predictions(golden, method, name, engine):
     (PTMAP(), "PT_MAP_B1", 2e-3),  # stops at 1e-6 of a row sum, so that rounding may cost a step
 ])
 def test_probabilities(golden, method, name, tolerance):
-    batch, preds, _ = golden
-    torch.testing.assert_close(method(*batch), torch.from_numpy(preds[f"probs_{name}"]), atol=tolerance, rtol=0)
+    fastest = replace(method, engine="numba" if has_numba() else "torch")
+    torch.testing.assert_close(answer(fastest, golden), torch.from_numpy(golden[1][f"probs_{name}"]), atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("engine", ["plain", *ENGINES])
@@ -82,9 +90,10 @@ def test_weights_on_the_way(golden, engine, steps, tolerance):
 @pytest.mark.parametrize("method, name, tolerance", [(AlphaTIM.published(5), "ALPHA_TIM", 1e-4), (TIM.published(5), "TIM_GD", 5e-3)])
 def test_weights_after_a_thousand_steps(golden, method, name, tolerance, engine):
     (support, labels, query, _), _, weights = golden
+    n = 40 if engine == "numba" else 4
     method = replace(method, engine=engine)
-    s, q = method.prepare(support.float(), query.float(), None)
-    torch.testing.assert_close(method.train(s, labels, q, 5), torch.from_numpy(weights[f"W_{name}"]), atol=tolerance, rtol=0)
+    s, q = method.prepare(support[:n].float(), query[:n].float(), None)
+    torch.testing.assert_close(method.train(s, labels[:n], q, 5), torch.from_numpy(weights[f"W_{name}"][:n]), atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("method, name", [(LaplacianShot.published(5), "LaplacianShot"), (PTMAP(), "PT_MAP"), (replace(AlphaTIM.published(5), steps=300), None)])

@@ -6,7 +6,7 @@
 __all__ = ['gaussian_tasks', 'l2', 'centred', 'one_hot', 'prototypes', 'check_range', 'check_whole', 'in_blocks', 'Method',
            'Base', 'Fitted', 'ProtoNet', 'SimpleShot', 'adam', 'head_gradient', 'Baseline', 'BaselinePP']
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #2700fc6a
+# %% ../../nbs/api/31_inference_inductive.ipynb #696ab0fe
 import concurrent.futures, dataclasses, math, numbers
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core import InputError, choose, rng, threads
 from ..losses import cross_entropy, distance_logits
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #6f437c18
+# %% ../../nbs/api/31_inference_inductive.ipynb #5a903c89
 def gaussian_tasks(
     n_tasks: int = 8,
     way: int = 5,  # classes of a task
@@ -42,7 +42,7 @@ def gaussian_tasks(
     x, labels = torch.from_numpy(x.clip(0) if relu else x), torch.from_numpy(labels)
     return x[:, :way*shot], labels[:, :way*shot], x[:, way*shot:], labels[:, way*shot:]
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #58cdcad6
+# %% ../../nbs/api/31_inference_inductive.ipynb #7780debc
 def l2(
     x: Float[Tensor, "... dim"],  # features
 ) -> Float[Tensor, "... dim"]:
@@ -58,7 +58,7 @@ def centred(
     if mean is None: mean = support.mean(1, keepdim=True)
     return l2(support - mean), l2(query - mean)
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #293524f5
+# %% ../../nbs/api/31_inference_inductive.ipynb #9a39024c
 def one_hot(labels: Int[Tensor, "task sample"], way: int, dtype=torch.float32) -> Float[Tensor, "task sample way"]:
     "Labels as rows with a single 1."
     return (labels[..., None] == torch.arange(way, device=labels.device)).to(dtype)
@@ -72,7 +72,7 @@ def prototypes(
     y = one_hot(labels, way, support.dtype)
     return (y.mT @ support)/y.sum(1)[..., None]
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #1c798f0a
+# %% ../../nbs/api/31_inference_inductive.ipynb #55cf6295
 def check_range(what, value, low=0, high=math.inf, open_low=True):
     "Refuse a hyper-parameter that is no number between `low` and `high`."
     fits = isinstance(value, numbers.Real) and math.isfinite(value) and value <= high
@@ -86,7 +86,7 @@ def check_whole(what, value, low=0):
     if not (isinstance(value, numbers.Integral) and value >= low):
         raise InputError(f"{what}={value!r} is out of range: take a whole number of at least {low}.")
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #8c14f12a
+# %% ../../nbs/api/31_inference_inductive.ipynb #9f873e16
 def _check_tasks(support, labels, query):
     "Refuse tensors that are no batch of tasks; return the number of classes."
     for what, x in (("support", support), ("query", query)):
@@ -101,7 +101,7 @@ def _check_tasks(support, labels, query):
     for what, x in (("support", support), ("query", query)): _check_finite(what, x)
     return int(labels.max()) + 1
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #0588c11a
+# %% ../../nbs/api/31_inference_inductive.ipynb #60f10e26
 def _check_classes(labels):
     "Refuse labels that are not 0..way-1 with every class present in every task."
     if labels.min() < 0: raise InputError(f"support_labels hold {int(labels.min())}: number the classes of a task from 0 on.")
@@ -118,7 +118,7 @@ def _check_finite(what, x):
     task, sample, _ = bad.nonzero()[0].tolist()
     raise InputError(f"{what} holds {int(bad.sum())} values that are NaN or infinite, the first in sample {sample} of task {task}: clean the features first.")
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #887c2590
+# %% ../../nbs/api/31_inference_inductive.ipynb #6f17ec03
 def in_blocks(
     function,  # from a slice of tasks to their probabilities
     n_tasks: int,
@@ -140,7 +140,7 @@ def _block_size(device, block, bytes_a_task):
     if device.type != "cuda": return block
     return max(1, int(torch.cuda.mem_get_info(device)[0]/5/bytes_a_task))
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #44af82ba
+# %% ../../nbs/api/31_inference_inductive.ipynb #9a287534
 @dataclass(frozen=True)
 class Method:
     "An inference method: a frozen set of hyper-parameters, called on a batch of tasks."
@@ -170,7 +170,7 @@ class Method:
         "Whether it cannot be called without `base_mean`."
         return getattr(self, "centre", None) == "base"
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #760e570b
+# %% ../../nbs/api/31_inference_inductive.ipynb #3cc5a648
 def _call(self: Method,
     support: Float[Tensor, "task shot dim"],  # labelled features
     support_labels: Int[Tensor, "task shot"],  # their classes, 0..way-1
@@ -191,19 +191,20 @@ def _call(self: Method,
     def solve(tasks):
         s, q = self.prepare(support[tasks].to(dtype), query[tasks].to(dtype), known)
         return self.predict(s, support_labels[tasks].long(), q, way)
-    bytes_a_task = 4*(support[0].numel() + query[0].numel())*torch.finfo(dtype).bits//8
+    features, samples = support[0].numel() + query[0].numel(), support.shape[1] + query.shape[1]
+    bytes_a_task = ((4 + 2*way)*features + 8*samples**2)*torch.finfo(dtype).bits//8  # copies, distances written out, inner products
     return in_blocks(solve, len(support), _block_size(support.device, self.block, bytes_a_task), support.device)
 
 Method.__call__ = _call
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #2ec86b03
+# %% ../../nbs/api/31_inference_inductive.ipynb #99b5deb7
 def _prepare(self: Method, support, query, base_mean):
     "The features as this method wants them; as they are, unless a method says otherwise."
     return support, query
 
 Method.prepare = _prepare
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #6f649994
+# %% ../../nbs/api/31_inference_inductive.ipynb #55ed3eca
 class Base:
     "What methods may know of the base-training classes: `mean` (dim,), and `precision` (dim, dim), the inverse of their within-class covariance after CL2N, or None."
     def __init__(self, mean, precision=None): self.mean, self.precision = mean, precision
@@ -226,7 +227,7 @@ class Base:
         within = 600*(scatter/size.clamp_min(1e-12)).mean(0)*size.mean()
         return cls(mean, torch.linalg.inv(within.double() + 1e-6*torch.eye(x.shape[1], device=x.device)).to(x.dtype))
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #94b062bf
+# %% ../../nbs/api/31_inference_inductive.ipynb #6d0aac0d
 class Fitted:
     "A method with the support of one task, as scikit-learn's classifiers are used: `predict_proba(query)`, `predict(query)`."
     def __init__(self, method, support, y, base_mean=None):
@@ -253,7 +254,7 @@ def _fit(self: Method, support, y, base_mean=None) -> Fitted:
 
 Method.fit = _fit
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #d09f0872
+# %% ../../nbs/api/31_inference_inductive.ipynb #4df07d44
 @dataclass(frozen=True)
 class ProtoNet(Method):
     "Nearest prototype in Euclidean distance, Snell et al. (2017), on features that are trained already."
@@ -262,7 +263,7 @@ class ProtoNet(Method):
     def predict(self, support, labels, query, way):
         return distance_logits(prototypes(support, labels, way), query, 2).softmax(-1)
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #2c0674b0
+# %% ../../nbs/api/31_inference_inductive.ipynb #82725e35
 _CENTRES = ("base", "support", "none")
 
 class _Centred:
@@ -280,7 +281,7 @@ class SimpleShot(_Centred, Method):
     name, title, source, transductive = "simpleshot", "SimpleShot", "Wang et al. 2019", False
     predict = ProtoNet.predict
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #ea56c0b3
+# %% ../../nbs/api/31_inference_inductive.ipynb #9e5e226c
 def adam(
     W: Float[Tensor, "..."],  # the start; not changed
     gradient,  # a function from W to the gradient
@@ -295,7 +296,7 @@ def adam(
             weight_decay=0, eps=1e-8, amsgrad=False, maximize=False, grad_scale=None, found_inf=None)
     return W
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #4f4e2b18
+# %% ../../nbs/api/31_inference_inductive.ipynb #1418b8cc
 def head_gradient(
     W: Float[Tensor, "task way dim"],  # the head's weights
     support: Float[Tensor, "task shot dim"],  # labelled features
@@ -311,7 +312,7 @@ def head_gradient(
         G = G*(p/(p + floor))
     return temperature*(G @ support - G.sum(-1, keepdim=True)*W)
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #c97c3734
+# %% ../../nbs/api/31_inference_inductive.ipynb #6917ac19
 @dataclass(frozen=True)
 class Baseline(Method):
     "A linear head trained on the support, Chen et al. (2019) as run by Veilleux et al. (2021)."
@@ -336,7 +337,7 @@ class Baseline(Method):
     def predict(self, support, labels, query, way):
         return distance_logits(self.train(support, labels, way), query, self.temperature).softmax(-1)
 
-# %% ../../nbs/api/31_inference_inductive.ipynb #f87035ff
+# %% ../../nbs/api/31_inference_inductive.ipynb #3c4d3fe4
 @dataclass(frozen=True)
 class BaselinePP(Baseline):
     "Baseline's head, predicting by cosine similarity: Chen et al. (2019) as run by Veilleux et al. (2021)."

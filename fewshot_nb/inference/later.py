@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TIMADM', 'SoftKMeans', 'PADDLE', 'logistic_regression', 'credibility', 'LRICI', 'BAVARDAGE']
 
-# %% ../../nbs/api/33_inference_later.ipynb #f2ef3ee6
+# %% ../../nbs/api/33_inference_later.ipynb #a40d60b6
 import math
 from dataclasses import dataclass
 import torch
@@ -13,12 +13,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from ..core import InputError, choose
 from .inductive import Base, Method, _Centred, centred, check_range, check_whole, l2, one_hot, prototypes
+from .transductive import _check_engine, pick_engine
 from ..losses import distance_logits
 
-# %% ../../nbs/api/33_inference_later.ipynb #4e0f760a
+# %% ../../nbs/api/33_inference_later.ipynb #2100325a
 _UNVERIFIED = "unverified against the authors' code"
 
-# %% ../../nbs/api/33_inference_later.ipynb #eca3455a
+# %% ../../nbs/api/33_inference_later.ipynb #e1f1990c
+def _class_logits(W, Z, temperature):
+    "`losses.distance_logits` as (task, way, sample)."
+    return torch.baddbmm(W.square().sum(-1, keepdim=True), W, Z.mT, beta=-temperature/2, alpha=temperature)
+
+# %% ../../nbs/api/33_inference_later.ipynb #fb4b0f1a
 @dataclass(frozen=True)
 class TIMADM(Method):
     "Transductive information maximisation by alternating directions (TIM-ADM), Boudiaf et al. (2020) Proposition 1."
@@ -35,9 +41,12 @@ class TIMADM(Method):
         check_range("temperature", self.temperature)
         check_whole("steps", self.steps)
 
+    @classmethod
+    def _published(cls, shot, setting): return dict(ce=.1, conditional=.1) if setting == "balanced" else {}
+
     def prepare(self, support, query, base_mean): return l2(support), l2(query)
 
-# %% ../../nbs/api/33_inference_later.ipynb #cf382a71
+# %% ../../nbs/api/33_inference_later.ipynb #572be55c
 def _assign(log_p, marginal, conditional):
     "The auxiliary assignments (task, way, query) for log-probabilities of the queries."
     log_q = (1 + conditional)*log_p
@@ -49,7 +58,7 @@ def _predict(self: TIMADM, support, labels, query, way):
     weight = torch.full(Z.shape[1:2], n/query.shape[1], dtype=Z.dtype, device=Z.device)  # what each sample counts
     weight[:n] = self.ce/(1 + self.conditional)
     for _ in range(self.steps):
-        log_p = distance_logits(W, Z, self.temperature).mT.log_softmax(1)
+        log_p = _class_logits(W, Z, self.temperature).log_softmax(1)
         q = torch.cat([Y, _assign(log_p[..., n:], self.marginal, self.conditional)], -1)*weight
         p = log_p.exp()*weight
         W = ((q - p) @ Z + p.sum(-1, keepdim=True)*W)/q.sum(-1, keepdim=True)
@@ -57,7 +66,7 @@ def _predict(self: TIMADM, support, labels, query, way):
 
 TIMADM.predict = _predict
 
-# %% ../../nbs/api/33_inference_later.ipynb #70ef7ff7
+# %% ../../nbs/api/33_inference_later.ipynb #2adb8f5b
 def _by_range(support, query):
     "Each dimension divided by the range of the task's queries; a constant dimension is left as it is."
     spread = query.amax(1, keepdim=True) - query.amin(1, keepdim=True)
@@ -77,12 +86,12 @@ class SoftKMeans(Method):
 
     def prepare(self, support, query, base_mean): return _by_range(support, query)
 
-# %% ../../nbs/api/33_inference_later.ipynb #934864cb
+# %% ../../nbs/api/33_inference_later.ipynb #bf5c2089
 def _predict(self: SoftKMeans, support, labels, query, way):
     W, Y = prototypes(support, labels, way), one_hot(labels, way, support.dtype).mT
     sums, counts, v = Y @ support, Y.sum(-1, keepdim=True), 0
     for _ in range(self.steps):
-        p = (distance_logits(W, query, 1).mT + self.price*v).softmax(1)
+        p = (_class_logits(W, query, 1) + self.price*v).softmax(1)
         v = (p.mean(-1, keepdim=True) + 1e-6).log()
         W = (sums + p @ query)/(counts + p.sum(-1, keepdim=True))
     return p.mT
@@ -95,7 +104,7 @@ class PADDLE(SoftKMeans):
     price: float = 1  # weight of a class's price, as a multiple of the paper's |Q|
     name, title, source = "paddle", "PADDLE", "Martin et al. 2022"
 
-# %% ../../nbs/api/33_inference_later.ipynb #453e66b1
+# %% ../../nbs/api/33_inference_later.ipynb #4646d3b1
 def logistic_regression(
     gram: Float[Tensor, "task sample sample"],  # inner products of the features
     y: Float[Tensor, "task way sample"],  # one-hot labels
@@ -116,7 +125,7 @@ def logistic_regression(
         a = look - (error + look/C) @ step
     return a, a @ K
 
-# %% ../../nbs/api/33_inference_later.ipynb #4a0b0dfc
+# %% ../../nbs/api/33_inference_later.ipynb #0f374247
 def credibility(
     Q: Float[Tensor, "task component sample"],  # orthonormal rows: principal components of the samples
     y: Float[Tensor, "task way sample"],  # one-hot labels and pseudo-labels
@@ -124,6 +133,7 @@ def credibility(
     steps: int = 3,  # reweighted least-squares steps a threshold
 ) -> Int[Tensor, "task sample"]:
     "For each sample at how many thresholds of the path its incidental parameter is 0: the more, the more credible."
+    Q, y = Q.double(), y.double()  # whether a residual reaches the threshold must not hang on rounding
     v = y @ Q.mT
     top = (y - v @ Q).norm(dim=1).amax(-1, keepdim=True)  # no sample needs a parameter at this threshold
     count, eye = torch.zeros_like(y[:, 0], dtype=torch.long), 1e-8*torch.eye(Q.shape[1], dtype=Q.dtype, device=Q.device)
@@ -136,7 +146,7 @@ def credibility(
         count += (y - v @ Q).norm(dim=1) <= threshold*(1 + 1e-6)
     return count
 
-# %% ../../nbs/api/33_inference_later.ipynb #fc500630
+# %% ../../nbs/api/33_inference_later.ipynb #0aa3a340
 @dataclass(frozen=True)
 class LRICI(Method):
     "Logistic regression with instance credibility inference, Wang et al. (2020)."
@@ -144,16 +154,18 @@ class LRICI(Method):
     components: int = 5  # principal components of the linear view
     add: int = 5  # queries a class may add a round
     grid: int = 100  # thresholds on the path
+    engine: str = "auto"  # `plain`, `torch`, `numba`, or the fastest there is
     name, title, source, unverified = "lr+ici", "LR+ICI", "Wang et al. 2020", _UNVERIFIED
     block = 64
 
     def __post_init__(self):
         check_range("C", self.C)
         for field in ("components", "add", "grid"): check_whole(field, getattr(self, field), 1)
+        _check_engine(self)
 
     def prepare(self, support, query, base_mean): return l2(support), l2(query)
 
-# %% ../../nbs/api/33_inference_later.ipynb #b593da5b
+# %% ../../nbs/api/33_inference_later.ipynb #63d2dabe
 def _components(gram, n):
     "The first `n` principal components of samples with these inner products, as orthonormal rows."
     centre = gram - gram.mean(-1, keepdim=True)
@@ -166,23 +178,25 @@ def _grow(used, y, score, add, n_support):
     place = torch.where(waiting > 0, score[:, None], -torch.inf).argsort(-1, descending=True).argsort(-1)
     return used + (waiting*(place < add)).sum(1)
 
-# %% ../../nbs/api/33_inference_later.ipynb #aed21dea
+# %% ../../nbs/api/33_inference_later.ipynb #058e7a30
 def _predict(self: LRICI, support, labels, query, way):
     Z, n = torch.cat([support, query], 1), support.shape[1]
     gram, y = Z @ Z.mT, torch.nn.functional.pad(one_hot(labels, way, Z.dtype).mT, (0, query.shape[1]))
     used = torch.cat([torch.ones_like(Z[:, :n, 0]), torch.zeros_like(Z[:, n:, 0])], 1)
     a, logits = logistic_regression(gram, y, used, self.C)
     Q = _components(gram, min(self.components, Z.shape[1] - 1, Z.shape[2]))
+    credible = credibility
+    if pick_engine(self.engine, Z) == "numba": from fewshot_nb.inference.fast import credibility_numba as credible
     while len(open := (used == 0).any(-1).nonzero().squeeze(-1)):
         target = torch.cat([y[open, :, :n], one_hot(logits[open, :, n:].argmax(1), way, Z.dtype).mT], -1)
         residual = (target - (target @ Q[open].mT) @ Q[open]).norm(dim=1)
-        used[open] = _grow(used[open], target, credibility(Q[open], target, self.grid) - residual/2, self.add, n)
+        used[open] = _grow(used[open], target, credible(Q[open], target, self.grid) - residual/2, self.add, n)
         a[open], logits[open] = logistic_regression(gram[open], target, used[open], self.C, start=a[open])
     return logits[..., n:].mT.softmax(-1)
 
 LRICI.predict = _predict
 
-# %% ../../nbs/api/33_inference_later.ipynb #57fa1575
+# %% ../../nbs/api/33_inference_later.ipynb #fafe67e3
 @dataclass(frozen=True)
 class BAVARDAGE(_Centred, Method):
     "Variational Bayes with adaptive dimension reduction, Hu et al. (2023)."
@@ -206,7 +220,7 @@ class BAVARDAGE(_Centred, Method):
     @classmethod
     def _published(cls, shot, setting): return dict(balanced=setting == "balanced")
 
-# %% ../../nbs/api/33_inference_later.ipynb #60516393
+# %% ../../nbs/api/33_inference_later.ipynb #02c4e5f5
 def _prepare(self: BAVARDAGE, support, query, base):
     "Features of unit length twice: rotated into the span of the task, and there scaled by the within-class covariance."
     n, mean = support.shape[1], base.mean if base is not None else None
@@ -220,7 +234,7 @@ def _prepare(self: BAVARDAGE, support, query, base):
 
 BAVARDAGE.prepare = _prepare
 
-# %% ../../nbs/api/33_inference_later.ipynb #8e0491e9
+# %% ../../nbs/api/33_inference_later.ipynb #e5991bd7
 def _soft_kmeans(X, Y, n, temperature, steps):
     "Assignments (task, sample, way) of soft k-means from the support's means; the support's stay one-hot."
     means = (Y.mT @ X[:, :n])/Y.sum(1)[..., None]

@@ -1,0 +1,135 @@
+"The methods without golden predictions against loops written straight from their papers, a sample at a time in float64."
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fewshot_nb.inference import METHODS, method
+from fewshot_nb.inference.inductive import Base, gaussian_tasks
+from fewshot_nb.inference.transductive import has_numba
+
+WAY = 3
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    support, labels, query, _ = gaussian_tasks(3, way=WAY, shot=4, n_query=21, dim=12, spread=2, dirichlet=1, seed=7)
+    return support.double(), labels, query.double()
+
+
+def softmax(x):
+    e = np.exp(x - x.max())
+    return e/e.sum()
+
+
+def posterior(w, z, tau): return softmax(-tau/2*((w - z)**2).sum(-1))
+
+
+def start(s, y): return np.stack([s[y == k].mean(0) for k in range(WAY)])
+
+
+def tim_adm(s, y, q, ce, b, a, tau=15, steps=150):
+    "Boudiaf et al. (2020), Proposition 1."
+    s, q = (x/np.linalg.norm(x, axis=-1, keepdims=True) for x in (s, q))
+    w, one = start(s, y), np.eye(WAY)
+    for _ in range(steps):
+        ps, pq = (np.stack([posterior(w, z, tau) for z in x]) for x in (s, q))
+        power = pq**(1 + a)
+        assigned = power/power.sum(0)**(b/(1 + b))
+        assigned /= assigned.sum(1, keepdims=True)
+        new = []
+        for k in range(WAY):
+            top = sum(ce/(1 + a)*(one[l, k]*z + p[k]*(w[k] - z)) for z, l, p in zip(s, y, ps))
+            top = top + len(s)/len(q)*sum(r[k]*z + p[k]*(w[k] - z) for z, r, p in zip(q, assigned, pq))
+            new.append(top/(ce/(1 + a)*sum(one[l, k] for l in y) + len(s)/len(q)*assigned[:, k].sum()))
+        w = np.stack(new)
+    return np.stack([posterior(w, z, tau) for z in q])
+
+
+def paddle(s, y, q, price, steps=20):
+    "Martin et al. (2022), Algorithm 1 with lambda = price*|Q|; without a price soft k-means."
+    spread = q.max(0) - q.min(0)
+    s, q = s/spread, q/spread
+    w, v = start(s, y), np.zeros(WAY)
+    for _ in range(steps):
+        u = np.stack([softmax(-((w - z)**2).sum(-1)/2 + price*v) for z in q])
+        v = np.log(u.mean(0) + 1e-6)
+        w = np.stack([(s[y == k].sum(0) + sum(r[k]*z for r, z in zip(u, q)))/((y == k).sum() + u[:, k].sum()) for k in range(WAY)])
+    return u
+
+
+@pytest.mark.parametrize("name, reference", [
+    ("tim-adm", lambda s, y, q: tim_adm(s, y, q, 1, 1, 1)),
+    ("paddle", lambda s, y, q: paddle(s, y, q, 1)),
+    ("soft-kmeans", lambda s, y, q: paddle(s, y, q, 0)),
+])
+def test_as_in_the_paper(tasks, name, reference):
+    for i, p in enumerate(method(name)(*tasks)):
+        np.testing.assert_allclose(p.numpy(), reference(*(x[i].numpy() for x in tasks)), atol=1e-8)
+
+
+def test_tim_adm_with_other_weights(tasks):
+    m = replace(method("tim-adm", setting="balanced"), marginal=3)
+    assert (m.ce, m.conditional) == (.1, .1)
+    np.testing.assert_allclose(m(*tasks)[1].numpy(), tim_adm(*(x[1].numpy() for x in tasks), .1, 3, .1), atol=1e-8)
+
+
+@pytest.mark.skipif(not has_numba(), reason="the optional numba is not installed")
+def test_ici_compiled_is_ici():
+    support, labels, query, _ = gaussian_tasks(12, dim=64, spread=3, dirichlet=1, seed=2)
+    slow, fast = (replace(method("lr+ici"), engine=e)(support, labels, query) for e in ("torch", "numba"))
+    assert (slow.argmax(-1) == fast.argmax(-1)).float().mean() > .998
+
+
+def odd_tasks():
+    support, labels, query, truth = gaussian_tasks(2, dim=16, spread=2)
+    yield "queries of one class", support[:1], labels[:1], query[0, truth[0] == truth[0, 0]][None]
+    yield "two classes", *gaussian_tasks(2, way=2, dim=5)[:3]
+    yield "one dimension", *gaussian_tasks(2, dim=1)[:3]
+    yield "one query, one shot", *gaussian_tasks(2, shot=1, n_query=1)[:3]
+    yield "more ways than dimensions", *gaussian_tasks(2, way=8, shot=1, n_query=16, dim=3)[:3]
+    yield "all queries equal", support, labels, query[:, :1].expand(-1, 9, -1)
+    yield "queries are the support", support, labels, support
+    yield "constant", torch.ones(1, 6, 4), torch.arange(6)[None] % 3, torch.ones(1, 7, 4)
+    yield "zero", torch.zeros(1, 6, 4), torch.arange(6)[None] % 3, torch.zeros(1, 7, 4)
+    yield "large", 1e4*support, labels, 1e4*query
+    yield "small", 1e-6*support, labels, 1e-6*query
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_odd_tasks_give_probabilities(name):
+    m = method(name)
+    short = dict(steps=30, epochs=4, grid=15)
+    m = replace(m, **{field: min(getattr(m, field), most) for field, most in short.items() if hasattr(m, field)})
+    for engine in ("plain", "auto") if hasattr(m, "engine") else (None,):
+        one = replace(m, engine=engine) if engine else m
+        for what, s, y, q in odd_tasks():
+            for base in (s.mean((0, 1)), Base.of(s.flatten(0, 1), y.flatten())):
+                p = one(s, y, q, base)
+                assert p.isfinite().all() and (p >= 0).all(), f"{name} {engine}: {what}"
+                torch.testing.assert_close(p.sum(-1), torch.ones(p.shape[:2]), atol=1e-4, rtol=0, msg=f"{name} {engine}: {what}")
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_each_task_and_each_order_by_itself(name):
+    "Order of queries, of support, company of other tasks: rounding may move a query on the very edge, nothing else."
+    support, labels, query, _ = gaussian_tasks(20, dim=32, spread=2, dirichlet=1, seed=3)
+    m, mean, r = method(name), support.mean((0, 1)), np.random.default_rng(0)
+    if name in ("tim", "alpha-tim"): m = replace(m, steps=100)
+    p = m(support, labels, query, mean)
+    alone = torch.cat([m(support[i:i + 1], labels[i:i + 1], query[i:i + 1], mean) for i in (0, 17)])
+    s, q = torch.from_numpy(r.permutation(25)), torch.from_numpy(r.permutation(75))
+    mixed = m(support[:, s], labels[:, s], query[:, q], mean)
+    top = p.topk(2).values
+    decided = top[..., 0] - top[..., 1] > 1e-3
+    same = mixed.argmax(-1) == p[:, q].argmax(-1)
+    assert same[decided[:, q]].float().mean() > (.998 if name == "lr+ici" else .9999)
+    assert decided.float().mean() > .9
+    assert (alone.argmax(-1) == p[[0, 17]].argmax(-1))[decided[[0, 17]]].float().mean() > (.98 if name == "lr+ici" else .9999)
+
+
+def test_what_has_no_golden_data_says_so():
+    unverified = {name for name, m in METHODS.items() if m.unverified}
+    assert unverified == {"lr+ici", "tim-adm", "paddle", "soft-kmeans", "bavardage"}
+    assert {METHODS[name].unverified for name in unverified} == {"unverified against the authors' code"}
