@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['app', 'Profile', 'Data', 'Set', 'Out', 'main', 'list_', 'run', 'data', 'reproduce', 'results', 'logs', 'claims']
 
-# %% ../nbs/api/69_cli.ipynb #675502e2
-import os, sys
+# %% ../nbs/api/69_cli.ipynb #7726815b
+import os, sys, warnings
 from pathlib import Path
 from typing import Annotated, Optional
 import typer
@@ -23,9 +23,10 @@ def _version(wanted: bool):
 @app.callback()
 def _all(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")] = False): pass
 
-# %% ../nbs/api/69_cli.ipynb #bf75c72c
+# %% ../nbs/api/69_cli.ipynb #a3ec429e
 def main(args: list[str] | None = None):
     "The command `fewshot_nb`: exit code 0, or 1 after one sentence that says what was wrong."
+    warnings.formatwarning = lambda message, *_: f"fewshot_nb: {message}\n"
     try: app(args, standalone_mode=True)
     except InputError as e:
         print(f"fewshot_nb: {e}", file=sys.stderr)

@@ -74,7 +74,7 @@ def grid(
 
 Experiment.grid = grid
 
-# %% ../nbs/api/63_experiments.ipynb #c51facf0
+# %% ../nbs/api/63_experiments.ipynb #a0f77a76
 def rows(
     self: Experiment,
     worker,  # `worker(setting) -> rows`, see `fewshot_nb.pool.compute`
@@ -113,7 +113,7 @@ Experiment.folder = where
 
 def _chosen(self, settings, which):
     "The settings of the grid that `which` means; one that is not in the grid is refused."
-    if which == "all": return settings
+    if which in ("all", "none"): return settings
     if not isinstance(which, list): raise InputError(f"rows={which!r} is not understood: give all, none, or a list of settings such as [{{{', '.join(f'{k}: {settings[0][k]}' for k in self.sweep)}}}].")
     found = [[s for s in settings if w.items() <= s.items()] for w in which]
     for w, f in zip(which, found):
@@ -216,7 +216,7 @@ def missing(
 
 Experiment.missing = missing
 
-# %% ../nbs/api/63_experiments.ipynb #c581dacc
+# %% ../nbs/api/63_experiments.ipynb #3089e50d
 def parameters(self: Experiment) -> dict:
     "What can be set: name -> dict(type, default, help), from the `parameters` cell."
     cells = json.loads(self.path.read_text(encoding="utf-8"))["cells"]
@@ -253,11 +253,14 @@ def check(
     self: Experiment,
     given: dict,  # name -> value; text is read as YAML for the parameter's type
 ) -> dict:
-    "`given` with every value of its parameter's type, else `InputError`; the profile is looked up, too."
+    "`given` with every value of its parameter's type, else `InputError`; profile, device, data and rows are looked up, too."
     known = self.parameters()
     for name in given: choose(name, known, f"parameter of {self.name}")
     values = {k: _typed(k, v, known[k]["type"]) for k, v in given.items()}
     if "profile" in values: choose(values["profile"], [*self.profiles, "committed"], "profile")
+    if values.get("data", "auto") != "auto": self.source(values["data"])
+    profile = values.get("profile", next(iter(self.profiles)))
+    if "rows" in values and profile != "committed": _chosen(self, self.grid(profile, values.get("seed", 0)), values["rows"])
     if "device" in values:
         from fewshot_nb.core import device
         device(values["device"])

@@ -115,7 +115,7 @@ def _gpus():
     import torch
     return torch.cuda.device_count()
 
-# %% ../nbs/api/64_launch.ipynb #6b173bb1
+# %% ../nbs/api/64_launch.ipynb #8edde241
 class Resumable:
     "`run_job` as submitit wants it: asked to stop, it asks to be queued again with the same job."
     def __call__(self, job): return run_job(job)
@@ -125,7 +125,7 @@ class Resumable:
 
 def _queue():
     "Ids of this user's Slurm jobs that are waiting or running."
-    out = subprocess.run(["squeue", "-h", "-r", "-u", str(os.getuid()), "-o", "%F_%K"], capture_output=True, text=True)
+    out = subprocess.run(["squeue", "-h", "-r", "-u", str(os.getuid()), "-o", "%i"], capture_output=True, text=True)
     if out.returncode: raise InputError(f"Slurm does not answer ({out.stderr.strip()}): ask `squeue` by hand, then run the same command again.")
     return set(out.stdout.split())
 
@@ -239,7 +239,7 @@ def reproduce(
         raise InputError(f"{n} job{'s' if n > 1 else ''} failed, first {name}: {message.rstrip('.')}; run the same command again for what is missing, and see `fewshot_nb logs {name}`.")
     return drawn
 
-# %% ../nbs/api/64_launch.ipynb #85cc143d
+# %% ../nbs/api/64_launch.ipynb #48e113eb
 def _tell(p, profile, out, job, message):
     "Write a failed row for the settings of a failed job that have no row at all."
     results = p.experiment.results(profile, p.source, out)
@@ -247,7 +247,7 @@ def _tell(p, profile, out, job, message):
     rows = results.read(failed=True)
     for s in p.missing:
         here = {k: s[k] for k in p.experiment.sweep}
-        if here in job.parameters["rows"] and not (len(rows) and (rows[list(here)] == here.values()).all(axis=1).any()):
+        if here in job.parameters["rows"] and not (len(rows) and (rows[list(here)] == list(here.values())).all(axis=1).any()):
             results.write([dict(status="failed", cell=job.record, message=message)], setting=dict(profile=profile, data=p.source, **s))
 
 # %% ../nbs/api/64_launch.ipynb #c985392b

@@ -18,7 +18,7 @@ SlurmctldPort={ctld}
 SlurmdPort={d}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 AuthType=auth/munge
-AuthInfo=socket={home}/munge/socket
+AuthInfo=socket={home}/munge/socket,cred_expire=10
 SlurmUser=root
 ProctrackType=proctrack/pgid
 TaskPlugin=task/none
@@ -36,7 +36,7 @@ SelectTypeParameters=CR_Core
 JobRequeue=1
 KillWait=5
 {gres}
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 {node_gres} State=UNKNOWN
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=3000 {node_gres} State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -82,7 +82,9 @@ def slurm():
     finally:
         subprocess.run(["scancel", "-u", "root"], capture_output=True)
         for d in daemons[::-1]: d.terminate()
-        for d in daemons: d.wait(20)
+        for d in daemons:
+            try: d.wait(20)
+            except subprocess.TimeoutExpired: d.kill()
         os.kill(int((m/"pid").read_text()), signal.SIGTERM)
         os.environ.pop("SLURM_CONF")
         shutil.rmtree(home, ignore_errors=True)
@@ -106,7 +108,7 @@ def batch_pid(job):
 
 def command(out, gpus):
     return [sys.executable, "-m", "fewshot_nb", "reproduce", "exp_beta", "--engine", "slurm", "--profile", "smoke", "--jobs", "2", "--data", "glyphs", "--out", str(out),
-            "-p", "device=cpu", *(["--gpus", "1"] if gpus else [])]
+            "--mem", "2", "-p", "device=cpu", *(["--gpus", "1"] if gpus else [])]
 
 
 def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):

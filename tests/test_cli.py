@@ -1,0 +1,229 @@
+"The command line says one sentence and ends with exit code 1 where input is wrong, before any work."
+import json, os, resource, shutil, tarfile, time, warnings
+from pathlib import Path
+
+import numpy as np, pytest
+from PIL import Image
+
+import fewshot_nb
+from fewshot_nb import core, experiments, launch
+from fewshot_nb.cli import main
+from fewshot_nb.results import Results
+
+
+@pytest.fixture
+def refused(capsys, tmp_path, monkeypatch):
+    "Call the command; its one sentence, which must be all it says on the error stream."
+    monkeypatch.chdir(tmp_path)
+    def refused(*args):
+        with pytest.raises(SystemExit) as e: main([str(a) for a in args])
+        said = capsys.readouterr().err.strip()
+        assert e.value.code == 1 and said.count("\n") == 0 and said.startswith("fewshot_nb: ") and said.endswith((".", "?", "`")), said
+        return said
+    return refused
+
+
+@pytest.fixture
+def said(capsys):
+    "Call the command; what it prints, and its notes."
+    def said(*args):
+        capsys.readouterr()
+        with warnings.catch_warnings(record=True) as notes, pytest.raises(SystemExit) as e:
+            warnings.simplefilter("always")
+            main([str(a) for a in args])
+        out = capsys.readouterr()
+        assert e.value.code == 0, out.err
+        return out.out, "\n".join(str(n.message) for n in notes)
+    return said
+
+
+# --- experiments and their parameters
+
+@pytest.mark.parametrize("args, words", [
+    (["run", "exp_bta"], "Unknown experiment 'exp_bta': did you mean exp_beta"),
+    (["run", "none.ipynb"], "There is no notebook 'none.ipynb'"),
+    (["run", "exp_beta", "--profile", "smok"], "Unknown profile 'smok': did you mean smoke?"),
+    (["run", "exp_beta", "-p", "betta=1"], "Unknown parameter of exp_beta 'betta'"),
+    (["run", "exp_beta", "-p", "seed"], "write it as key=value"),
+    (["run", "exp_beta", "-p", "seed=three"], "Parameter seed='three' is not of type int"),
+    (["run", "exp_beta", "-p", "seed=-1"], "seed=-1 is negative"),
+    (["run", "exp_beta", "-p", "jobs=1.5"], "is not of type int"),
+    (["run", "exp_beta", "-p", "device=gpu"], "Unknown device 'gpu'"),
+    (["run", "exp_beta", "-p", "rows=[{beta: -1.0}]"], "The setting {'beta': -1.0} is not in the grid of exp_beta"),
+    (["run", "exp_beta", "-p", "rows=some"], "rows='some' is not understood"),
+    (["reproduce"], "Nothing to reproduce"),
+    (["reproduce", "exp_bta"], "Unknown experiment"),
+    (["reproduce", "exp_beta", "--profile", "lab"], "Unknown profile 'lab'"),
+    (["reproduce", "exp_beta", "--data", "glyphs", "-p", "seeds=1"], "Unknown parameter of exp_beta 'seeds': did you mean seed?"),
+    (["reproduce", "exp_beta", "--data", "glyphs", "--engine", "slrm"], "Unknown engine 'slrm': did you mean slurm?"),
+    (["reproduce", "exp_beta", "--data", "glyphs", "--jobs", "0"], "--jobs 0 is too few"),
+    (["results", "exp_beta", "--out", "nowhere"], "There are no rows of exp_beta under 'nowhere'"),
+    (["logs", "exp_beta-0009", "--out", "nowhere"], "No job 'exp_beta-0009' under 'nowhere'"),
+    (["claims", "--paper", "generations"], "Unknown paper 'generations': did you mean generation?"),
+    (["data", "omniglt"], "Unknown data set 'omniglt': did you mean omniglot?"),
+])
+def test_wrong_names_and_values(refused, args, words): assert words in refused(*args)
+
+
+def test_cuda_asked_for_and_absent(refused, monkeypatch):
+    import torch
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert "no CUDA GPU" in refused("run", "exp_beta", "-p", "device=cuda")
+    assert "no CUDA GPU" in refused("reproduce", "exp_beta", "--data", "glyphs", "-p", "device=cuda")
+    assert "--gpus 2 was asked for, but this machine has 0" in refused("reproduce", "exp_beta", "--data", "glyphs", "--gpus", "2")
+
+
+def test_no_slurm_on_the_path(refused, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "there is no sbatch on the path" in refused("reproduce", "exp_beta", "--data", "glyphs", "--engine", "slurm")
+
+
+def test_a_cluster_without_gpus(refused, monkeypatch, tmp_path):
+    pytest.importorskip("submitit")
+    for tool, answer in dict(sbatch="", sinfo="(null)").items():
+        (tmp_path/tool).write_text(f"#!/bin/sh\necho '{answer}'\n"); (tmp_path/tool).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert "--gpus 1 was asked for, but this cluster's nodes have none" in refused("reproduce", "exp_beta", "--data", "glyphs", "--engine", "slurm", "--gpus", "1")
+
+
+def test_unknown_and_cyclic_dependencies(refused, monkeypatch, tmp_path):
+    for name, needs in dict(exp_a="exp_b", exp_b="exp_a", exp_c="exp_d").items():
+        front = f"---\ntitle: {name}\nversion: 1\nneeds: [{needs}]\nprofiles: {{smoke: {{x: 1}}}}\n---"
+        (tmp_path/f"{name}.ipynb").write_text(json.dumps(dict(cells=[dict(cell_type="raw", source=front, metadata={})])))
+    monkeypatch.setattr(experiments, "folder", lambda: tmp_path)
+    assert "need each other in a circle (exp_a -> exp_b -> exp_a)" in refused("reproduce", "exp_a")
+    assert "Unknown experiment 'exp_d'" in refused("reproduce", "exp_c")
+
+
+# --- data
+
+def test_data_folders_that_hold_no_omniglot(refused, tmp_path):
+    (tmp_path/"empty").mkdir()
+    for command in ("run", "reproduce"):
+        assert "No Omniglot in" in refused(command, "exp_beta", "--data", tmp_path/"empty")
+        assert "does not exist" in refused(command, "exp_beta", "--data", tmp_path/"nowhere")
+
+
+@pytest.fixture
+def tree(tmp_path, cache):
+    "Two characters of Omniglot."
+    for half in ("images_background", "images_evaluation"):
+        folder = tmp_path/"data"/half/"Latin"/"character01"
+        folder.mkdir(parents=True)
+        for d in range(20): Image.fromarray(np.random.default_rng(d).random((105, 105)) > .1).save(folder/f"0001_{d:02}.png")
+    return tmp_path/"data"
+
+
+def test_omniglot_with_characters_missing(refused, tree):
+    assert "2 characters with 20 drawings were found, 1623 are expected" in refused("data", "omniglot", "--data", tree)
+
+
+def test_a_truncated_archive(refused, tree, tmp_path):
+    (tmp_path/"tar").mkdir()
+    path = tmp_path/"tar/omniglot.tar.xz"
+    with tarfile.open(path, "w:xz") as t: t.add(tree, ".")
+    path.write_bytes(path.read_bytes()[:-400])
+    sentence = refused("data", "omniglot", "--data", path.parent)
+    assert "damaged" in sentence or "not complete" in sentence
+
+
+def test_a_truncated_cache_is_made_anew(said, tree, cache, monkeypatch, tmp_path):
+    from fewshot_nb.data import omniglot
+    for name, value in dict(CHARACTERS=2, ALPHABETS=1).items(): monkeypatch.setattr(omniglot, name, value)
+    monkeypatch.chdir(tmp_path)
+    sheets = []
+    for again in (False, True):
+        if again:
+            for file in cache.glob("*.safetensors"): file.write_bytes(file.read_bytes()[:300])
+        out, notes = said("data", "omniglot", "--size", "28", "--data", tree)
+        assert again == ("made anew" in notes)
+        sheets.append((tmp_path/"runs/omniglot.png").read_bytes())
+    assert sheets[0] == sheets[1]
+
+
+def test_beta_negative_and_more_ways_than_classes(refused, tmp_path):
+    from fewshot_nb.generation import beta_row
+    with pytest.raises(core.InputError, match="beta=-1"): beta_row(dict(beta=-1), data="glyphs")
+    np.savez(tmp_path/"f.npz", features=np.random.default_rng(0).normal(size=(60, 8)).astype("f4"), labels=np.repeat(range(3), 20))
+    assert "way=5" in refused("evaluate", tmp_path/"f.npz", "--tasks", "10")
+
+
+# --- the folder of results
+
+def rows_of_beta(out, n=1):
+    "Rows as exp_beta's smoke profile writes them."
+    e = experiments.find("exp_beta")
+    settings = [dict(profile="smoke", data="glyphs", critics="own", **s) for s in e.grid("smoke")]
+    results = Results(e.folder("smoke", out, "glyphs"), e.name, e.version, list(settings[0]))
+    return results, [results.write([dict(s, diversity=1.5)], seconds=40., setting=s) for s in settings[:n]]
+
+
+def test_results_that_cannot_be_written(refused, tmp_path, monkeypatch):
+    (tmp_path/"file").write_text("")
+    for command in ("run", "reproduce"):
+        where = ["-p", f"out={tmp_path}/file/out"] if command == "run" else ["--out", tmp_path/"file/out"]
+        assert "Cannot write to the folder" in refused(command, "exp_beta", "--data", "glyphs", *where)
+    def forbidden(*args, **kwargs): raise PermissionError(13, "Permission denied")  # as for one who is not root
+    monkeypatch.setattr(core.tempfile, "TemporaryFile", forbidden)
+    assert "Permission denied" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path/"out")
+
+
+def test_a_full_disk(refused, tmp_path):
+    rows_of_beta(tmp_path/"out")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try: sentence = refused("results", "exp_beta", "--out", tmp_path/"out", "--to", tmp_path/"all.csv")
+    finally: resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "Cannot write" in sentence and "make room" in sentence and not list(tmp_path.glob("*all.csv*"))
+
+
+def test_a_folder_of_another_grid(refused, tmp_path):
+    folder = experiments.find("exp_beta").folder("smoke", tmp_path, "glyphs")
+    Results(folder, "exp_beta", 1, ["profile", "data", "beta", "seed"])
+    assert "belongs to another grid" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path)
+    shutil.rmtree(folder)
+    Results(folder, "exp_other", 1, ["profile", "data", *experiments.find("exp_beta").grid("smoke")[0]])
+    assert "belongs to another experiment" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path)
+
+
+def test_parts_cut_short_or_foreign_are_named_and_set_aside(said, tmp_path, monkeypatch):
+    results, paths = rows_of_beta(tmp_path, 2)
+    paths[0].write_bytes(paths[0].read_bytes()[:-100])
+    shutil.copy(Results(tmp_path/"b", "exp_other", 1, ["x"]).write([dict(x=1)]), results.folder/"stranger.parquet")
+    out, notes = said("results", "exp_beta", "--out", tmp_path, "--to", tmp_path/"all.csv")
+    assert "1 rows" in out and paths[0].name in notes and "stranger.parquet" in notes and "not merged" in notes
+    assert {p.name for p in results.folder.glob("*.aside")} == {paths[0].name + ".aside", "stranger.parquet.aside"}
+
+
+# --- what goes well
+
+def test_dry_run_tells_jobs_and_hours(said, tmp_path):
+    rows_of_beta(tmp_path)
+    out, _ = said("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path, "--dry-run", "--profile", "smoke")
+    assert "exp_beta-smoke-glyphs-0001: beta=5.0 seed=0" in out and "0000" not in out
+    last = out.splitlines()[-1].split()
+    assert last[:5] == ["exp_beta", "2", "1", "1", "0.011"] and "smoke on" in out  # 40 s
+    out, _ = said("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path, "--dry-run", "--profile", "paper", "--jobs", "4")
+    assert out.count("exp_beta-paper-glyphs-") == 60
+    hours = float(out.splitlines()[-1].split()[4])
+    from fewshot_nb.generation import work
+    e = experiments.find("exp_beta")
+    assert hours == pytest.approx(40/3600/4*sum(map(work, e.grid("paper")))/work(e.grid("smoke")[0]), rel=1e-3)
+
+
+def test_the_list_and_the_ledger(said, tmp_path):
+    out, _ = said("list")
+    assert all(name in out for name in experiments.names()) and "Fig. 4b" in out and "evidence: " in out
+    out, _ = said("claims", "--paper", "generation", "--out", tmp_path)
+    assert "generation/A3t" in out and "reproduced" in out
+    out, _ = said("claims", "--paper", "generation", "--json", "--out", tmp_path)
+    assert {"id", "verdict", "why"} <= set(json.loads(out)[0])
+
+
+def test_help_and_version(said):
+    began = time.perf_counter()
+    out, _ = said("--help")
+    print(f"help, in process: {time.perf_counter() - began:.2f} s")
+    assert "reproduce" in out and "Traceback" not in out
+    assert said("--version")[0].strip() == f"fewshot_nb {fewshot_nb.__version__}"
