@@ -5,17 +5,17 @@
 # %% auto #0
 __all__ = ['BENCHES', 'SHAPE', 'GOALS', 'GPU_GOALS', 'Opt', 'find_bench', 'seconds_of', 'sgemm_rate', 'block_rate', 'bandwidth',
            'floor_operations', 'own_operations', 'passes', 'peers', 'run_peer', 'measure', 'agreement', 'engines_of',
-           'inference', 'report', 'command']
+           'inference', 'report', 'command', 'evidence']
 
-# %% ../nbs/api/68_bench.ipynb #fae5abe3
+# %% ../nbs/api/68_bench.ipynb #a64368c0
 import importlib, math, time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Optional
 import typer
-from .core import InputError, choose, device as get_device, machine, threads, written_whole
+from .core import InputError, choose, device as get_device, threads, written_whole
 
-# %% ../nbs/api/68_bench.ipynb #67250dd8
+# %% ../nbs/api/68_bench.ipynb #004a8250
 BENCHES = {  # name -> module:function, called as f(device=..., quick=...)
     "inference": "fewshot_nb.bench:inference",
 }
@@ -25,7 +25,7 @@ def find_bench(name: str):
     module, function = choose(name, BENCHES, "bench").split(":")
     return getattr(importlib.import_module(module), function)
 
-# %% ../nbs/api/68_bench.ipynb #14347c89
+# %% ../nbs/api/68_bench.ipynb #5706884a
 def seconds_of(
     work,  # a function without arguments
     device,  # a `torch.device`: the processor's time is taken on a CPU, the wall clock otherwise
@@ -44,7 +44,7 @@ def seconds_of(
         return clock() - start
     return sorted(once() for _ in range(repeats))
 
-# %% ../nbs/api/68_bench.ipynb #d15afefc
+# %% ../nbs/api/68_bench.ipynb #ee08b7fd
 def sgemm_rate(device, size: int = 1024, repeats: int = 5) -> float:
     "Floating-point operations a second of a large float32 matrix product."
     import torch
@@ -69,7 +69,7 @@ def bandwidth(device, gigabytes: float = 1, repeats: int = 5) -> float:
     b = torch.empty_like(a)
     return 2*4*a.numel()/seconds_of(lambda: b.copy_(a), device, repeats)[0]
 
-# %% ../nbs/api/68_bench.ipynb #8975a710
+# %% ../nbs/api/68_bench.ipynb #3fbbc852
 SHAPE = dict(way=5, shot=5, n_query=75, dim=512)
 
 def floor_operations(steps: int = 1000, way=5, shot=5, n_query=75, dim=512) -> int:
@@ -81,7 +81,7 @@ GOALS = {  # method -> (fast engine, torch alone): most that it may cost, as a m
     "simpleshot": (.05, .05), "protonet": (.05, .05), "bd-cspn": (.05, .05),
 }
 
-# %% ../nbs/api/68_bench.ipynb #c40621ce
+# %% ../nbs/api/68_bench.ipynb #2610a329
 def _linear_algebra():
     "The operations of torch's decompositions, for its counter: from the shapes of their arguments."
     import torch
@@ -94,13 +94,18 @@ def _linear_algebra():
     return {ops.linalg_inv_ex: inverse, ops._linalg_solve_ex: solve, ops._linalg_eigh: eigh, ops.linalg_qr: qr}
 
 def own_operations(method, tasks) -> float:
-    "Floating-point operations a task in the products and decompositions of `method` (its torch engine), counted by torch."
+    "Floating-point operations a task in the products and decompositions of `method` (its torch engine), counted by torch; of many equal steps 20 are counted."
     from torch.utils.flop_counter import FlopCounterMode
+    def count(m):
+        with threads(1), FlopCounterMode(display=False, custom_mapping=_linear_algebra()) as counter: m(*tasks)
+        return counter.get_total_flops()/len(tasks[0])
     if hasattr(method, "engine"): method = replace(method, engine="torch")
-    with threads(1), FlopCounterMode(display=False, custom_mapping=_linear_algebra()) as counter: method(*tasks)
-    return counter.get_total_flops()/len(tasks[0])
+    many = next((f for f in ("steps", "grid") if getattr(method, f, 0) > 20), None)
+    if many is None: return count(method)
+    ten, twenty = (count(replace(method, **{many: n})) for n in (10, 20))
+    return ten + (twenty - ten)/10*(getattr(method, many) - 10)
 
-# %% ../nbs/api/68_bench.ipynb #f3b9da38
+# %% ../nbs/api/68_bench.ipynb #da51d2ab
 GPU_GOALS = {"alpha-tim": "3x", "tim": "3x", **{m: "0.2 s" for m in ("simpleshot", "protonet", "bd-cspn", "laplacianshot")}}
 
 def passes(method) -> float:
@@ -108,7 +113,7 @@ def passes(method) -> float:
     if not hasattr(method, "steps") or method.name == "laplacianshot": return 1
     return 2*method.steps*(SHAPE["way"]*SHAPE["shot"]/(SHAPE["way"]*SHAPE["shot"] + SHAPE["n_query"]) if method.name.startswith("baseline") else 1)
 
-# %% ../nbs/api/68_bench.ipynb #58493c7b
+# %% ../nbs/api/68_bench.ipynb #c2fff2a6
 def peers() -> dict:
     "easyfsl's classifiers by our names, where easyfsl is installed: functions that make one."
     try: from easyfsl import methods as e
@@ -127,30 +132,31 @@ def run_peer(classifier, tasks):
         return classifier(query).argmax(-1)
     with torch.no_grad(): return torch.stack([one(*t) for t in zip(*tasks[:3])])
 
-# %% ../nbs/api/68_bench.ipynb #ab95634a
+# %% ../nbs/api/68_bench.ipynb #ceb55120
 def measure(
     run,  # a function of a tuple of tasks
     tasks: tuple,  # support, labels, query, base mean
     device,
     seconds: float = 1,  # that one repetition may take
     repeats: int = 3,
-    start: int = 16,  # tasks of the first call
+    start: int = 4,  # tasks of the first call
 ):
     "The seconds a task of each repetition, in rising order, and the number of tasks that were timed."
     some = lambda n: (*(x[:n] for x in tasks[:3]), *tasks[3:])
     start = min(start, len(tasks[0]))
     run(some(min(start, 2)))  # compiles, fills caches
     pace = seconds_of(lambda: run(some(start)), device, 1)[0]/start
-    n = max(start, min(len(tasks[0]), int(seconds/max(pace, 1e-9))//16*16))
+    n = int(min(len(tasks[0]), max(start, seconds/max(pace, 1e-9))))
+    if n > 16: n = n//16*16
     return [s/n for s in seconds_of(lambda: run(some(n)), device, repeats)], n
 
-# %% ../nbs/api/68_bench.ipynb #1247f42b
+# %% ../nbs/api/68_bench.ipynb #147cfc6b
 def agreement(p, plain) -> dict:
     "How two sets of probabilities (task, query, way) agree: share of the same class, and the number of other answers that were no close call."
     differs, top = p.argmax(-1) != plain.argmax(-1), plain.topk(2).values
     return dict(same=1 - differs.double().mean().item(), contradicted=int((differs & (top[..., 0] - top[..., 1] > 1e-3)).sum()))
 
-# %% ../nbs/api/68_bench.ipynb #59ab8c1d
+# %% ../nbs/api/68_bench.ipynb #bcdf9d66
 def engines_of(method, device) -> list[str]:
     "The engines of a method on a device, the plain one first; methods written once have the one called `torch`."
     if not hasattr(method, "engine"): return ["torch"]
@@ -165,7 +171,7 @@ def _one(method, engine, tasks, reference, device, seconds, repeats):
     return dict(method=m.name, engine=engine, seconds=times[0], median=times[len(times)//2], tasks=n, repeats=repeats,
                 passes=passes(m), unverified=m.unverified, **agreement(m(*few).cpu(), reference))
 
-# %% ../nbs/api/68_bench.ipynb #65da6e1f
+# %% ../nbs/api/68_bench.ipynb #8e395c0e
 def _tasks(n, device):
     "`n` tasks of the bench's shape on `device`; beyond 512 they repeat, for a GPU's sake."
     import torch
@@ -180,7 +186,7 @@ def _reference(method, tasks, n):
     if hasattr(method, "engine"): method = replace(method, engine="plain")
     return method(*(x[:n].cpu() for x in tasks[:3]), tasks[3].cpu())
 
-# %% ../nbs/api/68_bench.ipynb #45724ac0
+# %% ../nbs/api/68_bench.ipynb #45f67dbd
 def inference(
     device: str = "auto",  # cpu, cuda, ...
     quick: bool = False,  # a few tasks and steps, to see that it runs: no times worth telling
@@ -191,7 +197,7 @@ def inference(
     import pandas as pd
     from fewshot_nb import inference as library
     device = get_device(device)
-    on_cpu, (seconds, repeats, check) = device.type == "cpu", (.01, 1, 2) if quick else (1, 5, 24)
+    on_cpu, (seconds, repeats, check) = device.type == "cpu", (.01, 1, 2) if quick else (.7, 3, 16)
     names = [choose(m, library.METHODS, "method").name for m in methods or library.METHODS]
     tasks, others = _tasks(8 if quick else 512 if on_cpu else 10_000, device), peers() if on_cpu else {}
     yard, rows = [_yardsticks(device, quick)], []
@@ -207,13 +213,13 @@ def inference(
     for line in report(rows): say(line)
     return rows
 
-# %% ../nbs/api/68_bench.ipynb #d7c32234
+# %% ../nbs/api/68_bench.ipynb #844a1b5a
 def _shortened(method):
     "The same with few steps, for a quick look."
     short = {field: min(getattr(method, field), most) for field, most in dict(steps=10, epochs=2, grid=5).items() if hasattr(method, field)}
     return replace(method, **short)
 
-# %% ../nbs/api/68_bench.ipynb #9e697c1f
+# %% ../nbs/api/68_bench.ipynb #0f480e7c
 def _yardsticks(device, quick):
     "What the machine does now: rates of a large and of small products, and on a GPU of a copy."
     size, repeats = (256, 1) if quick else (1024, 3)
@@ -228,12 +234,14 @@ def _peer(make, tasks, device, quick):
     if quick and hasattr(classifier, "fine_tuning_steps"): classifier.fine_tuning_steps = 0
     return measure(lambda t: run_peer(classifier, t), tasks, device, 0 if quick else 1, 1 if quick else 3, start=1 if quick else 2)[0][0]
 
-# %% ../nbs/api/68_bench.ipynb #ee8782ae
+# %% ../nbs/api/68_bench.ipynb #6ef3bd50
 def _complete(rows, best, device, quick):
     "Rows with the machine's rates, floors, multiples, goals and verdicts."
     import torch
+    from fewshot_nb.results import provenance
     on_cpu, N = device.type == "cpu", SHAPE["way"]*SHAPE["shot"] + SHAPE["n_query"]
-    rows = rows.assign(device=machine(device), threads=torch.get_num_threads() if on_cpu else 0, torch=torch.__version__, quick=quick, **SHAPE, **best)
+    made = {k: v for k, v in provenance(device=device).items() if k != "seconds"}  # package, commit, device, torch, start
+    rows = rows.assign(**made, threads=torch.get_num_threads() if on_cpu else 0, quick=quick, **SHAPE, **best)
     if on_cpu:
         rows["floor"] = floor_operations(**SHAPE)/rows.sgemm
         goals = [GOALS.get(m, (math.nan,)*2)[engine != "numba"] if engine != "plain" else math.nan for m, engine in zip(rows.method, rows.engine)]
@@ -247,7 +255,7 @@ def _gpu_goal(row):
     goal = GPU_GOALS.get(row.method)
     return math.nan if goal is None else 3. if goal == "3x" else .2/1e4/row.floor
 
-# %% ../nbs/api/68_bench.ipynb #0996a1fb
+# %% ../nbs/api/68_bench.ipynb #a308d07a
 def report(rows) -> list[str]:
     "The lines that tell rows of `inference` to a reader."
     first, on_cpu = rows.iloc[0], bool(rows.bandwidth.isna().all())
@@ -264,7 +272,7 @@ def report(rows) -> list[str]:
         lines.append(f"{r.method:14} {r.engine:6} {r.seconds*per:12.3f} {r.times_floor:8.3f} {number(r.goal, '.2f') + met:>7} {number(r.own, '.2f'):>15} {number(r.peer*per, '.2f'):>9} {number(r.times_faster, '.1f'):>13} {same:>14}")
     return lines
 
-# %% ../nbs/api/68_bench.ipynb #73594cc8
+# %% ../nbs/api/68_bench.ipynb #7fe35991
 Opt = typer.Option
 
 def command(
@@ -282,3 +290,11 @@ def command(
     if to is None: return
     with written_whole(to) as part: (rows.to_csv if to.suffix == ".csv" else rows.to_parquet)(part, index=False)
     print(f"{len(rows)} rows: {to}")
+
+# %% ../nbs/api/68_bench.ipynb #7dd32ece
+def evidence(name: str = "inference"):
+    "The rows of the bench called `name` that are kept with the package, or None where there are none."
+    import pandas as pd
+    from fewshot_nb.results import evidence_folder
+    files = sorted((evidence_folder("exp_bench").parent/f"bench_{name}").glob("*.parquet"))
+    return pd.concat([pd.read_parquet(f) for f in files], ignore_index=True) if files else None

@@ -7,14 +7,14 @@ __all__ = ['log_alpha', 'alpha_entropy', 'alpha_divergence', 'alpha_entropy_grad
            'alpha_mutual_information', 'distance_logits', 'cross_entropy', 'alpha_tim_loss', 'tim_loss',
            'information_gradient', 'tim_gradient']
 
-# %% ../nbs/api/30_losses.ipynb #c8830643
+# %% ../nbs/api/30_losses.ipynb #214eb950
 import math, numbers
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from .core import InputError
 
-# %% ../nbs/api/30_losses.ipynb #eb0d426a
+# %% ../nbs/api/30_losses.ipynb #24e96a0c
 def _check_alpha(alpha):
     "Refuse an `alpha` that is no positive number."
     if not (isinstance(alpha, numbers.Real) and math.isfinite(alpha) and alpha > 0):
@@ -32,7 +32,7 @@ def log_alpha(
     "The generalised logarithm of Veilleux et al. (2021), sec. 5.1. At 0 it is -1/(1-alpha) for alpha < 1, else minus infinity."
     return _power_log(x.log(), 1 - _check_alpha(alpha))
 
-# %% ../nbs/api/30_losses.ipynb #320426f7
+# %% ../nbs/api/30_losses.ipynb #b51ba041
 def _floor(log_p):
     "The logarithm of the smallest normal number."
     return math.log(torch.finfo(log_p.dtype).tiny)
@@ -48,7 +48,7 @@ def alpha_entropy(
     "Tsallis alpha-entropy, Veilleux et al. (2021) Eq. 4: from 0 (decided) to `log_alpha(way)` (uniform)."
     return -(p*_power_log(_log(p), _check_alpha(alpha) - 1)).sum(-1)
 
-# %% ../nbs/api/30_losses.ipynb #d482e3fa
+# %% ../nbs/api/30_losses.ipynb #3dbe19f2
 def alpha_divergence(
     p: Float[Tensor, "... way"],  # probabilities that sum to 1 over the last axis
     q: Float[Tensor, "... way"],  # the same, to compare with
@@ -59,7 +59,7 @@ def alpha_divergence(
     log_q = torch.where(p > 0, q, 1).log()  # an absent class adds nothing, whatever q says of it
     return -(p*_power_log(log_q - _log(p), 1 - alpha)).sum(-1)
 
-# %% ../nbs/api/30_losses.ipynb #86790ca8
+# %% ../nbs/api/30_losses.ipynb #be6ffdfc
 def alpha_entropy_gradient(
     log_p: Float[Tensor, "... way"],  # logarithms of probabilities, from `log_softmax`
     alpha: float = 1,  # the order, above 0
@@ -72,7 +72,7 @@ def _through_softmax(g, p):
     "A gradient `g` with respect to probabilities `p`, taken on to the logits; a constant added to `g` falls out."
     return p*(g - (p*g).sum(-1, keepdim=True))
 
-# %% ../nbs/api/30_losses.ipynb #8c2a744b
+# %% ../nbs/api/30_losses.ipynb #75058713
 def conditional_entropy(
     p: Float[Tensor, "... query way"],  # predictions for the queries of each task
     alpha: float = 1,  # the order, above 0
@@ -87,7 +87,7 @@ def marginal_entropy(
     "H_alpha(Y), the alpha-entropy of a task's mean prediction: largest when the classes are predicted equally often."
     return alpha_entropy(p.mean(-2), alpha)
 
-# %% ../nbs/api/30_losses.ipynb #b4612fd3
+# %% ../nbs/api/30_losses.ipynb #fa825d6e
 def alpha_mutual_information(
     p: Float[Tensor, "... query way"],  # predictions for the queries of each task
     alpha: float = 1,  # the order, above 0; 1 is Shannon's mutual information in nats
@@ -97,7 +97,7 @@ def alpha_mutual_information(
     "I_alpha(X; Y) of a task's queries and their predicted classes, Veilleux et al. (2021) Eq. 5."
     return marginal*marginal_entropy(p, alpha) - conditional*conditional_entropy(p, alpha)
 
-# %% ../nbs/api/30_losses.ipynb #f843ac96
+# %% ../nbs/api/30_losses.ipynb #28c5da2a
 def distance_logits(
     W: Float[Tensor, "... way dim"],  # one weight vector a class
     z: Float[Tensor, "... sample dim"],  # features
@@ -106,7 +106,7 @@ def distance_logits(
     "-tau/2 ||w_k - z_i||^2, up to a number that is the same for all classes: Veilleux et al. (2021) sec. 2."
     return temperature*(z @ W.mT - W.square().sum(-1)[..., None, :]/2)
 
-# %% ../nbs/api/30_losses.ipynb #718b9816
+# %% ../nbs/api/30_losses.ipynb #e8a31186
 def cross_entropy(
     logits: Float[Tensor, "... shot way"],  # unnormalised log-probabilities of the support
     labels: Int[Tensor, "... shot"],  # their classes, 0..way-1
@@ -130,7 +130,7 @@ def tim_loss(support_logits, labels, query_logits, weights=(1, 1, 1)):
     "L_TIM = CE - I of each task, Veilleux et al. (2021) Eq. 1 after Boudiaf et al. (2020): `alpha_tim_loss` at alpha = 1. The middle weight is lambda; the balanced setting takes 10."
     return alpha_tim_loss(support_logits, labels, query_logits, 1, weights)
 
-# %% ../nbs/api/30_losses.ipynb #145a59d5
+# %% ../nbs/api/30_losses.ipynb #8e786b59
 def information_gradient(
     log_p: Float[Tensor, "... query way"],  # log-probabilities of the queries
     alpha: float = 1,  # the order, above 0
@@ -143,7 +143,7 @@ def information_gradient(
     g = marginal*_power_log(_log(p.mean(-2, keepdim=True)), alpha - 1) - conditional*_power_log(log_p, alpha - 1)
     return _through_softmax(g*alpha/p.shape[-2], p)
 
-# %% ../nbs/api/30_losses.ipynb #02b29bd7
+# %% ../nbs/api/30_losses.ipynb #ba0aea8b
 def tim_gradient(
     W: Float[Tensor, "... way dim"],  # the classifier's weights
     support: Float[Tensor, "... shot dim"],  # labelled features

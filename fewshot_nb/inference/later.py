@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TIMADM', 'SoftKMeans', 'PADDLE', 'logistic_regression', 'credibility', 'LRICI', 'BAVARDAGE']
 
-# %% ../../nbs/api/33_inference_later.ipynb #a40d60b6
+# %% ../../nbs/api/33_inference_later.ipynb #07d94cd1
 import math
 from dataclasses import dataclass
 import torch
@@ -16,15 +16,15 @@ from .inductive import Base, Method, _Centred, centred, check_range, check_whole
 from .transductive import _check_engine, pick_engine
 from ..losses import distance_logits
 
-# %% ../../nbs/api/33_inference_later.ipynb #2100325a
+# %% ../../nbs/api/33_inference_later.ipynb #4f82f6b1
 _UNVERIFIED = "unverified against the authors' code"
 
-# %% ../../nbs/api/33_inference_later.ipynb #e1f1990c
+# %% ../../nbs/api/33_inference_later.ipynb #9bdddd8c
 def _class_logits(W, Z, temperature):
     "`losses.distance_logits` as (task, way, sample)."
     return torch.baddbmm(W.square().sum(-1, keepdim=True), W, Z.mT, beta=-temperature/2, alpha=temperature)
 
-# %% ../../nbs/api/33_inference_later.ipynb #fb4b0f1a
+# %% ../../nbs/api/33_inference_later.ipynb #952915b9
 @dataclass(frozen=True)
 class TIMADM(Method):
     "Transductive information maximisation by alternating directions (TIM-ADM), Boudiaf et al. (2020) Proposition 1."
@@ -46,7 +46,7 @@ class TIMADM(Method):
 
     def prepare(self, support, query, base_mean): return l2(support), l2(query)
 
-# %% ../../nbs/api/33_inference_later.ipynb #572be55c
+# %% ../../nbs/api/33_inference_later.ipynb #2af4d7e8
 def _assign(log_p, marginal, conditional):
     "The auxiliary assignments (task, way, query) for log-probabilities of the queries."
     log_q = (1 + conditional)*log_p
@@ -66,7 +66,7 @@ def _predict(self: TIMADM, support, labels, query, way):
 
 TIMADM.predict = _predict
 
-# %% ../../nbs/api/33_inference_later.ipynb #2adb8f5b
+# %% ../../nbs/api/33_inference_later.ipynb #fac4e7a5
 def _by_range(support, query):
     "Each dimension divided by the range of the task's queries; a constant dimension is left as it is."
     spread = query.amax(1, keepdim=True) - query.amin(1, keepdim=True)
@@ -86,7 +86,7 @@ class SoftKMeans(Method):
 
     def prepare(self, support, query, base_mean): return _by_range(support, query)
 
-# %% ../../nbs/api/33_inference_later.ipynb #bf5c2089
+# %% ../../nbs/api/33_inference_later.ipynb #d7658ac7
 def _predict(self: SoftKMeans, support, labels, query, way):
     W, Y = prototypes(support, labels, way), one_hot(labels, way, support.dtype).mT
     sums, counts, v = Y @ support, Y.sum(-1, keepdim=True), 0
@@ -104,7 +104,7 @@ class PADDLE(SoftKMeans):
     price: float = 1  # weight of a class's price, as a multiple of the paper's |Q|
     name, title, source = "paddle", "PADDLE", "Martin et al. 2022"
 
-# %% ../../nbs/api/33_inference_later.ipynb #4646d3b1
+# %% ../../nbs/api/33_inference_later.ipynb #afcae22a
 def logistic_regression(
     gram: Float[Tensor, "task sample sample"],  # inner products of the features
     y: Float[Tensor, "task way sample"],  # one-hot labels
@@ -125,7 +125,7 @@ def logistic_regression(
         a = look - (error + look/C) @ step
     return a, a @ K
 
-# %% ../../nbs/api/33_inference_later.ipynb #0f374247
+# %% ../../nbs/api/33_inference_later.ipynb #97c9b6d2
 def credibility(
     Q: Float[Tensor, "task component sample"],  # orthonormal rows: principal components of the samples
     y: Float[Tensor, "task way sample"],  # one-hot labels and pseudo-labels
@@ -146,7 +146,7 @@ def credibility(
         count += (y - v @ Q).norm(dim=1) <= threshold*(1 + 1e-6)
     return count
 
-# %% ../../nbs/api/33_inference_later.ipynb #0aa3a340
+# %% ../../nbs/api/33_inference_later.ipynb #1f5188f4
 @dataclass(frozen=True)
 class LRICI(Method):
     "Logistic regression with instance credibility inference, Wang et al. (2020)."
@@ -165,7 +165,7 @@ class LRICI(Method):
 
     def prepare(self, support, query, base_mean): return l2(support), l2(query)
 
-# %% ../../nbs/api/33_inference_later.ipynb #63d2dabe
+# %% ../../nbs/api/33_inference_later.ipynb #d70d9ac5
 def _components(gram, n):
     "The first `n` principal components of samples with these inner products, as orthonormal rows."
     centre = gram - gram.mean(-1, keepdim=True)
@@ -178,7 +178,7 @@ def _grow(used, y, score, add, n_support):
     place = torch.where(waiting > 0, score[:, None], -torch.inf).argsort(-1, descending=True).argsort(-1)
     return used + (waiting*(place < add)).sum(1)
 
-# %% ../../nbs/api/33_inference_later.ipynb #058e7a30
+# %% ../../nbs/api/33_inference_later.ipynb #b0d865b6
 def _predict(self: LRICI, support, labels, query, way):
     Z, n = torch.cat([support, query], 1), support.shape[1]
     gram, y = Z @ Z.mT, torch.nn.functional.pad(one_hot(labels, way, Z.dtype).mT, (0, query.shape[1]))
@@ -196,7 +196,7 @@ def _predict(self: LRICI, support, labels, query, way):
 
 LRICI.predict = _predict
 
-# %% ../../nbs/api/33_inference_later.ipynb #fafe67e3
+# %% ../../nbs/api/33_inference_later.ipynb #da515077
 @dataclass(frozen=True)
 class BAVARDAGE(_Centred, Method):
     "Variational Bayes with adaptive dimension reduction, Hu et al. (2023)."
@@ -220,7 +220,7 @@ class BAVARDAGE(_Centred, Method):
     @classmethod
     def _published(cls, shot, setting): return dict(balanced=setting == "balanced")
 
-# %% ../../nbs/api/33_inference_later.ipynb #02c4e5f5
+# %% ../../nbs/api/33_inference_later.ipynb #b23b5d2d
 def _prepare(self: BAVARDAGE, support, query, base):
     "Features of unit length twice: rotated into the span of the task, and there scaled by the within-class covariance."
     n, mean = support.shape[1], base.mean if base is not None else None
@@ -234,7 +234,7 @@ def _prepare(self: BAVARDAGE, support, query, base):
 
 BAVARDAGE.prepare = _prepare
 
-# %% ../../nbs/api/33_inference_later.ipynb #e5991bd7
+# %% ../../nbs/api/33_inference_later.ipynb #8e278c36
 def _soft_kmeans(X, Y, n, temperature, steps):
     "Assignments (task, sample, way) of soft k-means from the support's means; the support's stay one-hot."
     means = (Y.mT @ X[:, :n])/Y.sum(1)[..., None]

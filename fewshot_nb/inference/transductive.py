@@ -6,7 +6,7 @@
 __all__ = ['has_numba', 'pick_engine', 'rectified', 'BDCSPN', 'neighbours', 'propagate', 'LaplacianShot', 'power_transform',
            'sinkhorn', 'PTMAP', 'TIM', 'AlphaTIM', 'EntropyMin']
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #f0e58747
+# %% ../../nbs/api/32_inference_transductive.ipynb #e5af0e7f
 import importlib.util
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,7 +17,7 @@ from ..core import InputError, choose
 from .inductive import Method, _Centred, adam, check_range, check_whole, l2, one_hot, prototypes
 from ..losses import _check_alpha, distance_logits, tim_gradient
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #5902c5a1
+# %% ../../nbs/api/32_inference_transductive.ipynb #d05f760e
 _ENGINES = ("auto", "plain", "torch", "numba")
 
 def has_numba() -> bool:
@@ -40,7 +40,7 @@ def pick_engine(
 
 def _check_engine(self): choose(self.engine, _ENGINES, "engine")
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #d94512f7
+# %% ../../nbs/api/32_inference_transductive.ipynb #e4d0cfdb
 def rectified(
     support: Float[Tensor, "task shot dim"],  # prepared labelled features
     labels: Int[Tensor, "task shot"],  # their classes
@@ -56,7 +56,7 @@ def rectified(
     count = members.sum(1)[..., None]
     return torch.where(count > 0, ((members*weights).mT @ samples)/count.clamp_min(1), start)
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #21e10cc4
+# %% ../../nbs/api/32_inference_transductive.ipynb #28ff62c3
 @dataclass(frozen=True)
 class BDCSPN(_Centred, Method):
     "Bias diminishing with a cosine-similarity prototypical network, Liu et al. (2020)."
@@ -71,7 +71,7 @@ class BDCSPN(_Centred, Method):
     def predict(self, support, labels, query, way):
         return distance_logits(rectified(support, labels, query, way, self.scale), query, 2).softmax(-1)
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #ff72df92
+# %% ../../nbs/api/32_inference_transductive.ipynb #dbc13cf0
 def neighbours(
     query: Float[Tensor, "task query dim"],  # prepared features
     n: int = 2,  # how many
@@ -83,7 +83,7 @@ def neighbours(
     nearness.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
     return torch.zeros_like(gram).scatter_(-1, nearness.topk(n).indices, 1)
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #a6431cea
+# %% ../../nbs/api/32_inference_transductive.ipynb #73991bae
 def propagate(
     cost: Float[Tensor, "task query way"],  # a, squared distances to prototypes
     graph: Float[Tensor, "task query query"],  # w
@@ -102,7 +102,7 @@ def propagate(
         energy = new
     return y
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #4ada340c
+# %% ../../nbs/api/32_inference_transductive.ipynb #614bb59d
 @dataclass(frozen=True)
 class LaplacianShot(_Centred, Method):
     "Laplacian regularised few-shot learning, Ziko et al. (2020)."
@@ -124,7 +124,7 @@ class LaplacianShot(_Centred, Method):
         if setting == "balanced": return dict(lam=0.7 if shot < 5 else 0.3, rectify=True)
         return dict(lam=0.7)
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #27dde0c2
+# %% ../../nbs/api/32_inference_transductive.ipynb #b77785e1
 def _predict(self: LaplacianShot, support, labels, query, way):
     w = rectified(support, labels, query, way) if self.rectify else prototypes(support, labels, way)
     cost = query.square().sum(-1, keepdim=True) - distance_logits(w, query, 2)
@@ -135,7 +135,7 @@ def _predict(self: LaplacianShot, support, labels, query, way):
 
 LaplacianShot.predict = _predict
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #e55a436e
+# %% ../../nbs/api/32_inference_transductive.ipynb #8244a023
 def power_transform(
     x: Float[Tensor, "... dim"],  # features
     power: float = 0.5,
@@ -145,7 +145,7 @@ def power_transform(
     root = (x.abs() + offset).pow(power)
     return torch.where(x < 0, -root, root)
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #208f54ba
+# %% ../../nbs/api/32_inference_transductive.ipynb #8437edf6
 def sinkhorn(
     distance: Float[Tensor, "task query way"],  # squared distances
     lam: float = 10,  # inverse temperature
@@ -165,7 +165,7 @@ def sinkhorn(
         before = rows
     return P
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #8106d720
+# %% ../../nbs/api/32_inference_transductive.ipynb #c10056b9
 @dataclass(frozen=True)
 class PTMAP(Method):
     "Power transform and maximum a posteriori, Hu et al. (2020). Assumes that every class has equally many queries."
@@ -187,7 +187,7 @@ class PTMAP(Method):
         s, q = (l2(power_transform(x, self.power)) for x in (support, query))
         return l2(s - s.mean(1, keepdim=True)), l2(q - q.mean(1, keepdim=True))
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #f8f86fa8
+# %% ../../nbs/api/32_inference_transductive.ipynb #9bcde9bf
 def _map_plain(support, labels, query, way, lam, alpha, epochs):
     "MAP as it is written: distances, transport, centres."
     samples, truth = torch.cat([support, query], 1), one_hot(labels, way, support.dtype)
@@ -208,7 +208,7 @@ def _predict(self: PTMAP, support, labels, query, way):
 
 PTMAP.predict = _predict
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #ab66191b
+# %% ../../nbs/api/32_inference_transductive.ipynb #82237bed
 @dataclass(frozen=True)
 class TIM(Method):
     "Transductive information maximisation by gradient descent (TIM-GD), Boudiaf et al. (2020): Veilleux et al. (2021) Eq. 1."
@@ -235,7 +235,7 @@ class TIM(Method):
 
     def prepare(self, support, query, base_mean): return l2(support), l2(query)
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #b328aa8b
+# %% ../../nbs/api/32_inference_transductive.ipynb #5cc4b169
 def _train(self: TIM, support, labels, query, way) -> Float[Tensor, "task way dim"]:
     "The classifier's weights after training on prepared features."
     W, weights = prototypes(support, labels, way), (self.ce, self.marginal, self.conditional)
@@ -252,7 +252,7 @@ def _predict(self: TIM, support, labels, query, way):
 
 TIM.train, TIM.predict = _train, _predict
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #f80fda4d
+# %% ../../nbs/api/32_inference_transductive.ipynb #36df0666
 @dataclass(frozen=True)
 class AlphaTIM(TIM):
     "alpha-TIM, Veilleux et al. (2021) Eq. 6: TIM with Tsallis alpha-entropies."
@@ -262,7 +262,7 @@ class AlphaTIM(TIM):
     @classmethod
     def _published(cls, shot, setting): return dict(alpha=2. if shot < 5 else 7.)
 
-# %% ../../nbs/api/32_inference_transductive.ipynb #f4f84435
+# %% ../../nbs/api/32_inference_transductive.ipynb #9f35e644
 @dataclass(frozen=True)
 class EntropyMin(TIM):
     "Transductive fine-tuning by entropy minimisation, Dhillon et al. (2020), of the head alone: cross-entropy plus the queries' conditional entropy."
