@@ -46,7 +46,7 @@ def slow(setting):
 
 # --- rows
 
-@budget(max_examples=40, deadline=None)
+@budget(max_examples=15, deadline=None)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True, allow_subnormal=True, width=64), min_size=1, max_size=20))
 def test_floats_keep_their_bits(tmp_path_factory, values):
     r = new(tmp_path_factory.mktemp("bits"), keys=["i"])
@@ -59,7 +59,7 @@ def test_floats_keep_their_bits(tmp_path_factory, values):
 
 tables = st.lists(st.tuples(st.sampled_from([None, 0.25, 1.0, 3.0]), st.integers(0, 4)), unique=True, min_size=1, max_size=12)
 
-@budget(max_examples=60, deadline=None)
+@budget(max_examples=25, deadline=None)
 @given(keys=tables, data=st.data())
 def test_merging_depends_only_on_the_rows(keys, data):
     rows = [dict(beta=b, seed=s, metric=math.sin(7*s + (b or 9)), status="ok") for b, s in keys]
@@ -74,7 +74,7 @@ def test_merging_depends_only_on_the_rows(keys, data):
     assert same_rows(one, many) and len(many) == len(rows) and list(many.seed) == list(one.seed)
 
 
-@budget(max_examples=30, deadline=None)
+@budget(max_examples=15, deadline=None)
 @given(keys=tables, data=st.data())
 def test_two_different_rows_under_one_key_are_refused(keys, data):
     rows = pd.DataFrame([dict(beta=b, seed=s, metric=.5, status="ok") for b, s in keys])

@@ -115,7 +115,7 @@ def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
     from fewshot_nb import experiments
     out, disturbed = tmp_path/"results", []
     process = subprocess.Popen(command(out, slurm), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
-    end = time.time() + 400
+    end = time.time() + 900
     while process.poll() is None and time.time() < end:
         running = queue()
         if not disturbed and running and batch_pid(running[0]):
@@ -129,7 +129,7 @@ def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
     print(first)
     assert [d[0] for d in disturbed] == ["requeued", "killed"]
     assert process.returncode == 1 and "Slurm ended job" in first  # the killed job is named; the requeued one is not
-    again = subprocess.run(command(out, slurm), capture_output=True, text=True, cwd=tmp_path, timeout=400)
+    again = subprocess.run(command(out, slurm), capture_output=True, text=True, cwd=tmp_path, timeout=900)
     print(again.stdout, again.stderr)
     assert again.returncode == 0, again.stderr
     grid = experiments.find("exp_beta").grid("smoke")
