@@ -291,9 +291,10 @@ def test_whoever_ends_the_parent_ends_the_children_and_the_grid_resumes(tmp_path
     (tmp_path/"pids").mkdir()
     script = tmp_path/"main.py"
     script.write_text(textwrap.dedent(f"""
-        import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import signal, sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
         if __name__ == "__main__":
             import test_results as t
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would start with it ignored
             t.compute(t.grid(5), t.slow, t.new({str(tmp_path/'out')!r}, keys=["seed"]), jobs=2)
     """))
     env = dict(os.environ, PIDS=str(tmp_path/"pids"), PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))

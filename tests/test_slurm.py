@@ -133,7 +133,7 @@ def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
     print(again.stdout, again.stderr)
     assert again.returncode == 0, again.stderr
     grid = experiments.find("exp_beta").grid("smoke")
-    rows = experiments.find("exp_beta").done("smoke", out, "glyphs")
+    rows = experiments.find("exp_beta").results("smoke", "glyphs", out).read()
     assert len(rows) == len(grid) and set(zip(rows.beta, rows.seed)) == {(s["beta"], s["seed"]) for s in grid}
     log = subprocess.run([sys.executable, "-m", "fewshot_nb", "logs", "exp_beta-smoke-glyphs-0000", "--out", str(out)], capture_output=True, text=True, cwd=tmp_path)
     assert log.returncode == 0 and "no error" in log.stdout
