@@ -1,0 +1,135 @@
+"Bongard problems: what positives share and negatives lack, nothing that tells the answer, and the same problems for ever."
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fewshot_nb.core import InputError
+from fewshot_nb.data import bongard
+from fewshot_nb.data.bongard import SIZES, SPLITS, _concepts, _held_out, abstract, basic, free_form, programs, signatures, tasks, truth
+from fewshot_nb.data.logo import execute, gather, pack, unpack
+from fewshot_nb.data.shapes import attributes, library, official
+from fewshot_nb.core import rng
+
+
+def images(problems):
+    "The shapes of each picture, as programs."
+    out = [[] for _ in range(problems.pictures.n)]
+    for i, s in zip(problems.pictures.image, unpack(problems.pictures.actions)): out[i].append(s)
+    return out
+
+
+def equal(a, b):
+    return a.names == b.names and all(np.array_equal(x, y) for p, q in ((a.pictures.actions, b.pictures.actions), (a.pictures.poses, b.pictures.poses)) for x, y in zip(p, q))
+
+
+@pytest.mark.parametrize("make", [lambda s: free_form(1, s, [(4,), (3, 3)]), lambda s: basic(3, s), lambda s: abstract(1, s, concepts=["necked"])])
+def test_a_seed_gives_the_same_problems_and_another_seed_others(make):
+    assert equal(make(3), make(3)) and not equal(make(3), make(4))
+
+
+def test_a_free_form_negative_differs_in_one_action_of_one_shape():
+    some = images(free_form(3, 1, [(5,), (9,), (4, 5)]))
+    for p in range(9):
+        neg, pos = some[14*p:14*p + 7], some[14*p + 7:14*p + 14]
+        assert all(s == pos[0] for s in pos)
+        for picture in neg:
+            differing = [(a, b) for s, t in zip(picture, pos[0]) for a, b in zip(s, t) if a != b]
+            assert len(differing) == 1
+            a, b = differing[0]
+            if a.kind == b.kind: assert (a.turn != b.turn) != (a.stroke != b.stroke)
+            if a.turn != b.turn: assert 45 < abs((a.turn - b.turn + 180) % 360 - 180) and a.kind == b.kind
+
+
+def test_no_picture_is_there_twice_and_no_negative_is_a_positive():
+    some = free_form(8, 2, [(6,)])
+    marks = signatures(some.pictures.actions).reshape(8, 14, -1)
+    same = (np.abs(marks[:, :, None] - marks[:, None]) < 1e-3*(1 + np.abs(marks[:, None]))).all(-1)
+    assert (same[:, :7, :7] == np.eye(7, dtype=bool)).all() and same[:, 7:, 7:].all() and not same[:, 7:, :7].any()
+
+
+def test_basic_positives_are_one_shape_and_negatives_are_others():
+    some = basic(30, 5)
+    marks = signatures(some.pictures.actions, strokes=False, scale=True).reshape(30, 14, -1)
+    same = (np.abs(marks - marks[:, 7:8]) < 1e-3*(1 + np.abs(marks))).all(-1)
+    assert same[:, 7:].all() and not same[:, :7].any()
+    assert len({s.stroke for i in images(some) for t in i for s in t}) == 5
+
+
+@pytest.mark.parametrize("concept", ["necked", "convex", ("has_curve", "closed_shape")])
+def test_abstract_positives_have_the_attribute_by_geometry_and_negatives_lack_it(concept):
+    some, names = images(abstract(1, 7, concepts=[concept])), [concept] if isinstance(concept, str) else list(concept)
+    plain = [tuple(replace(a, stroke="normal") for a in picture[0]) for picture in some]
+    found = np.array([[attributes(s)[n] for n in names] for s in plain])
+    assert (found[7:] == 1).all()
+    assert (found[:7] == 0).any(1).all() and (found >= 0).all()
+    assert len(set(plain[7:])) == 7
+    if len(names) == 2: assert [tuple(v) for v in found[:7]] == [(0, 1)]*3 + [(1, 0)]*3 + [(0, 0)]
+
+
+def test_nothing_but_the_concept_tells_the_side():
+    "Place, heading, scale and stroke types of positives and negatives are alike; the order of queries tells nothing."
+    some = basic(300, 0)
+    p, label = some.pictures.poses, some.pictures.image % 14 >= 7
+    path = execute(some.pictures.actions, *p)
+    first = some.pictures.actions.first[:-1]
+    middle = (np.add.reduceat(path.x, first)/np.diff(some.pictures.actions.first))
+    for v in (p.scale, np.cos(np.radians(p.heading)), np.sin(np.radians(p.heading)), middle):
+        gap = v[label].mean() - v[~label].mean()
+        assert abs(gap) < 4*v.std()*np.sqrt(1/label.sum() + 1/(~label).sum())
+    for draw in (None, 1):
+        t = tasks(some, draw=draw)
+        assert (t.query_labels.sum(1) == 1).all() and abs(t.query_labels[:, 0].float().mean() - .5) < .12
+        assert not (t.support[:, :, None] == t.query[:, None]).any()
+        assert (t.query % 14 // 7 == t.query_labels).all() and (t.support % 14 // 7 == t.support_labels).all()
+    assert torch.equal(tasks(some, [7, 3], draw=1).query, t.query[[7, 3]])
+
+
+def test_the_bank_draws_what_the_tasks_ask_for():
+    some = basic(2, 1)
+    bank, t = some.bank(48), tasks(some)
+    assert bank.take(t.support).shape == (2, 12, 1, 48, 48)
+    whole = torch.from_numpy(some.pictures.draw(48)).float()/255
+    assert torch.equal(bank.take(t.query)[:, :, 0], whole[t.query])
+    assert torch.equal(bank.labels[t.query], t.classes.gather(1, t.query_labels))
+
+
+def check_split(source):
+    single, pairs = _concepts(*source)
+    seen, combined, new, novel = _held_out(rng(0, "bongard"), single, pairs)
+    assert len(combined)*20 == SIZES["test_hd_comb"] and len(new)*20 == SIZES["test_hd_novel"] and len(seen) + len(combined) + len(new) == 220
+    assert all(novel in c for c in new) and not any(novel in c for c in seen + combined)
+    assert not set(combined) & set(seen) and {a for c in combined for a in c} <= {a for c in seen for a in c}
+
+
+def test_held_out_concepts_are_nowhere_in_training():
+    assert sum(SIZES.values()) == 12000 and tuple(SIZES) == SPLITS
+    check_split(("own", None))
+
+
+def test_the_official_shapes_make_the_same_benchmark(shared):
+    folder = str(shared/"data"/"bongard_logo")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_split(("official", folder))
+        known, some = official(folder), abstract(1, 0, folder, ["necked"])
+    plain = [tuple(replace(a, stroke="normal") for a in picture[0]) for picture in images(some)]
+    value = dict(zip(known.actions, truth(known)["necked"]))
+    assert [value[s] for s in plain] == [0]*7 + [1]*7
+
+
+def test_programs_are_official_strings():
+    positives, negatives = programs(free_form(1, 0, [(3, 3)]))[0]
+    assert len(positives) == len(negatives) == 7 and all(len(picture) == 2 and len(picture[0]) == 3 for picture in positives)
+    assert positives[0][0][0].startswith(("line_", "arc_"))
+
+
+@pytest.mark.parametrize("call, says", [
+    (lambda: abstract(1, concepts=["neckd"]), "Unknown attribute 'neckd'"), (lambda: abstract(1, concepts=[("convex", "has_two_parts")]), "too few shapes"),
+    (lambda: basic(1, concept="circl"), "Unknown shape"), (lambda: free_form(1, settings=[(12,)]), "2 to 9 each"),
+    (lambda: bongard.read("/nowhere"), "ShapeBongard_V2_split.json"), (lambda: basic(1, shapes="/nowhere"), "There is no human_designed_shapes.tsv")])
+def test_wrong_input_is_one_sentence(call, says):
+    with pytest.raises(InputError, match=says) as e: call()
+    assert "\n" not in str(e.value)
