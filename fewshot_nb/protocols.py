@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['PROTOCOLS', 'SETTINGS', 'TEST_PART', 'TRAIN_PART', 'FIXED', 'LEARNED', 'METHODS', 'problem_spec', 'errors', 'pixels',
            'hog', 'modified_hausdorff', 'distance_transform', 'hausdorff_features', 'hausdorff', 'evaluate_embedding',
-           'embedding_of', 'shown', 'omniglot_command', 'train', 'method_row', 'flat', 'fixed_embedding',
-           'hausdorff_on_runs']
+           'embedding_of', 'shown', 'omniglot_command', 'train', 'judged', 'settled', 'method_row', 'flat',
+           'fixed_embedding', 'hausdorff_on_runs']
 
-# %% ../nbs/api/68_protocols.ipynb #b88a3563
+# %% ../nbs/api/68_protocols.ipynb #1af1fc14
 import functools, importlib, json, math, sys
 from pathlib import Path
 import numpy as np, pandas as pd, torch
@@ -25,7 +25,7 @@ from .data.source import characters
 from .models import siamese as nets
 from .samplers import TaskSpec, stream
 
-# %% ../nbs/api/68_protocols.ipynb #a12b42c3
+# %% ../nbs/api/68_protocols.ipynb #c5c7d2bf
 PROTOCOLS = {"unstructured": None, "within-alphabet": "alphabet"}  # name: `within` of the sampler
 SETTINGS = (20, 1), (20, 5), (5, 1), (5, 5)  # way, shot: the published table
 TEST_PART = dict(lake="evaluation", vinyals="test", koch="evaluation", weak="test")
@@ -40,7 +40,7 @@ def problem_spec(
     "The problems of a protocol: one query of each class."
     return TaskSpec(way, shot, way, within=choose(protocol, {k: (v,) for k, v in PROTOCOLS.items()}, "protocol")[0], skip_small=skip_small)
 
-# %% ../nbs/api/68_protocols.ipynb #b382ebf0
+# %% ../nbs/api/68_protocols.ipynb #6d102adf
 @torch.no_grad()
 def errors(
     z: Float[Tensor, "n dim"],  # an embedding of every sample of the bank
@@ -58,7 +58,7 @@ def errors(
             wrong.append((answers != part.query_labels).float().mean(1).cpu())
     return torch.cat(wrong).double().numpy()
 
-# %% ../nbs/api/68_protocols.ipynb #5bc0e35f
+# %% ../nbs/api/68_protocols.ipynb #cbe24241
 def pixels(
     images: Float[Tensor, "n 1 H W"],  # strokes 1 on 0
 ) -> Float[Tensor, "n dim"]:
@@ -80,23 +80,23 @@ def hog(
     energy = F.avg_pool2d(cells.square().sum(1, keepdim=True), 3, 1, padding=1, count_include_pad=False)
     return (cells/(energy.sqrt() + .02)).flatten(1)
 
-# %% ../nbs/api/68_protocols.ipynb #146a49a9
+# %% ../nbs/api/68_protocols.ipynb #33ab98a3
 def modified_hausdorff(
     a,  # (n, H, W) ink, bool: at least one point in each
     b,  # (m, H, W) ink, bool
-    memory: int = 2**26,  # numbers to hold at a time
+    memory: int = 2**21,  # numbers to hold at a time: small enough for a CPU's cache
 ) -> Float[Tensor, "n m"]:
     "The modified Hausdorff distance of every a from every b, in pixels; the points of each image have mean zero."
     (pa, ka), (pb, kb) = _points(a), _points(b)
     out = torch.empty(len(pa), len(pb))
-    size = max(1, memory//(pa.shape[1]*pb.shape[1]*len(pb)))
-    for i in range(0, len(pa), size):
-        p, k = pa[i:i + size], ka[i:i + size]
-        d = (p[:, None, :, None, 0] - pb[None, :, None, :, 0]).square_() + (p[:, None, :, None, 1] - pb[None, :, None, :, 1]).square_()
-        d.masked_fill_(~(k[:, None, :, None] & kb[None, :, None]), torch.inf)
-        there = (d.amin(3).sqrt().nan_to_num(posinf=0)*k[:, None]).sum(2)/k.sum(1)[:, None]
-        back = (d.amin(2).sqrt().nan_to_num(posinf=0)*kb[None]).sum(2)/kb.sum(1)
-        out[i:i + size] = torch.maximum(there, back)
+    pa, pb = pa.masked_fill(~ka[..., None], 1e6), pb.masked_fill(~kb[..., None], -1e6)  # padding is nobody's nearest
+    rows, columns = max(1, memory//(pa.shape[1]*pb.shape[1]*len(pb))), max(1, memory//(pa.shape[1]*pb.shape[1]))
+    for i in range(0, len(pa), rows):
+        for j in range(0, len(pb), columns):
+            k, l = ka[i:i + rows, None], kb[None, j:j + columns]
+            d = torch.cdist(pa[i:i + rows, None], pb[None, j:j + columns], compute_mode="donot_use_mm_for_euclid_dist")
+            there, back = ((d.amin(3)*k).sum(2)/k.sum(2), (d.amin(2)*l).sum(2)/l.sum(2))
+            out[i:i + rows, j:j + columns] = torch.maximum(there, back)
     return out
 
 def _points(ink):
@@ -110,7 +110,7 @@ def _points(ink):
     points[n, place], there[n, place] = torch.stack([row, column], 1).float(), True
     return points - (points.sum(1)/count[:, None])[:, None], there
 
-# %% ../nbs/api/68_protocols.ipynb #52a422b3
+# %% ../nbs/api/68_protocols.ipynb #2a1b952d
 def distance_transform(
     ink: Float[Tensor, "n H W"],  # 1 where there is ink
 ) -> Float[Tensor, "n H W"]:
@@ -141,7 +141,7 @@ def hausdorff(support, query):
     d = torch.maximum(query[..., :half] @ s[..., half:].mT, query[..., half:] @ s[..., :half].mT)
     return -d.unflatten(-1, support.shape[1:3]).amin(-1)
 
-# %% ../nbs/api/68_protocols.ipynb #ae1b36df
+# %% ../nbs/api/68_protocols.ipynb #567b5bd3
 def evaluate_embedding(
     z: Float[Tensor, "n dim"],  # an embedding of every sample
     bank,  # the `Bank` that was embedded: all of Omniglot, or a part of it
@@ -174,7 +174,7 @@ def evaluate_embedding(
     if not rows: raise InputError(f"The split {', '.join(splits)} has too few test classes for these problems: take fewer ways, or another split.")
     return pd.DataFrame(rows)
 
-# %% ../nbs/api/68_protocols.ipynb #1997b385
+# %% ../nbs/api/68_protocols.ipynb #96df7c86
 def _line(split, protocol, way, shot, wrong, by):
     error, half = over_tasks(wrong)
     return dict(split=split, protocol=protocol, way=way, shot=shot, error=error, half=half, problems=len(wrong), by=json.dumps(by))
@@ -208,7 +208,7 @@ def _runs(z, bank, split, head):
     rows = [_line(split, "lake-runs", 20, 1, wrong, by)]
     return rows if unseen.all() or not unseen.any() else rows + [_line(split, "lake-runs unseen", 20, 1, wrong[unseen], {})]
 
-# %% ../nbs/api/68_protocols.ipynb #76ca52e9
+# %% ../nbs/api/68_protocols.ipynb #db627594
 def embedding_of(
     what: str,  # weights (*.safetensors that `models.siamese.save` wrote), features (*.npz, *.npy, *.pt, *.parquet), or "module:function"
     data="auto",  # where Omniglot lies, see `data.source`
@@ -231,7 +231,7 @@ def embedding_of(
     with torch.no_grad(): z = torch.cat([torch.as_tensor(f(bank.take(torch.arange(i, min(i + 200, bank.n))).to(on))) for i in range(0, bank.n, 200)])
     return _checked(z, bank, str(what)), bank, "nearest"
 
-# %% ../nbs/api/68_protocols.ipynb #b36c13bd
+# %% ../nbs/api/68_protocols.ipynb #aed2bfcc
 def _features(path):
     if not path.is_file(): raise InputError(f"There is no file {str(path)!r}: check the path.")
     try:
@@ -260,7 +260,7 @@ def _function(what):
     if not callable(f): raise InputError(f"{what!r} is no function: name one that takes images (n, 1, S, S) and gives vectors (n, dim).")
     return f
 
-# %% ../nbs/api/68_protocols.ipynb #9ce06cc9
+# %% ../nbs/api/68_protocols.ipynb #815f973e
 def shown(
     rows: pd.DataFrame,  # of `evaluate_embedding`
 ) -> pd.DataFrame:
@@ -280,7 +280,7 @@ def omniglot_command(embedding, head, data, size, tasks, seed, device, out):
     with core.written_whole(Path(out)/"omniglot.csv") as part: rows.to_csv(part, index=False)
     print(f"{len(rows)} rows in {Path(out)/'omniglot.csv'}")
 
-# %% ../nbs/api/68_protocols.ipynb #d6c9fb7a
+# %% ../nbs/api/68_protocols.ipynb #8b92e5a6
 FIXED = dict(pixels=(50, pixels, "distance"), hog=(28, hog, "nearest"), hausdorff=(28, hausdorff_features, hausdorff))
 LEARNED = {"siamese": "nearest", "siamese shared": "nearest", "matching": "attention", "protonet": "prototype"}
 METHODS = (*LEARNED, *FIXED)
@@ -304,29 +304,48 @@ def train(
         return train_proto_net(rotated(bank(28)), s["protonet_steps"], way=60, query=5, net=net, **common)
     return train_siamese(bank(24), s["steps"], shared=s["method"] == "siamese shared", head=LEARNED[s["method"]], **common)
 
-# %% ../nbs/api/68_protocols.ipynb #7ffb3c8c
+# %% ../nbs/api/68_protocols.ipynb #1ab950ea
+def judged(
+    size: int,  # side in pixels
+    split: str,  # whose test classes
+    data="auto",  # where Omniglot lies
+) -> Bank:
+    "The classes that are judged: the test part of a split, and the alphabets of Lake's runs."
+    bank = characters(size, data=data)
+    runs = set(run_table().alphabet) if bank.source != "glyphs" else set()
+    return bank.select(torch.as_tensor(_in_test(bank, split)) | torch.tensor([n.split("/")[0] in runs for n in bank.names]))
+
+def settled(setting: dict) -> dict:
+    "A setting with its `place`, such as `lake 0`, taken apart into split and seed."
+    split, _, number = setting["place"].partition(" ")
+    if not number.isdigit(): raise InputError(f"place={setting['place']!r} is not understood: write a split and a seed, for instance 'lake 0'.")
+    choose(split, {k: k for k in SPLITS}, "split")
+    return {**setting, "split": split, "seed": int(number) + setting.get("seed", 0)}
+
 def method_row(
-    setting: dict,  # method, split, seed, steps, protonet_steps, problems, threads
+    setting: dict,  # method, place ("lake 0": split and seed), seed (added), steps, protonet_steps, problems
     folder=None,  # where checkpoints and weights go; None: neither is kept
     data="auto",  # where Omniglot lies, see `data.source`
     device="cpu",  # where to compute
 ) -> dict:  # `unstructured 20-1`, `within-alphabet 20-1` ..., with ` half`; `lake-runs`; seconds and share of the FLOP bound
     "A row of `exp_omniglot_protocols`: train one method on one split, judge it under all protocols."
-    s, row = setting, {}
-    on = core.device(device)
-    with core.threads(s.get("threads") or torch.get_num_threads()):
-        if s["method"] in FIXED: z, bank, head = fixed_embedding(s["method"], data, on)
-        else:
-            net, state = train(s, data, on, folder)
-            inner = getattr(net, "net", net)
-            bank, head = characters(inner.image_size, data=data), LEARNED[s["method"]]
-            if head == "attention": head = functools.partial(nets.attention, scale=float(net.scale))
-            z = nets.embed(net, bank.to(on))
-            images = state.step*(160 if s["method"] != "protonet" else 360)
-            row = dict(train_seconds=state.seconds, step_ms=1000*state.seconds/max(1, state.step), images_per_second=images/max(state.seconds, 1e-9),
-                       gflops=3*nets.flops(inner)*images/max(state.seconds, 1e-9)/1e9, train_accuracy=state.history[-1]["accuracy"] if state.history else float("nan"))
-            if folder: _keep(net, Path(folder)/"weights"/f"{s['method']}-{s['split']}-{s['seed']}.safetensors".replace(" ", "-"), s, bank, LEARNED[s["method"]])
-        table = evaluate_embedding(z, bank, [s["split"]], head, s["problems"])
+    s, row, on = settled(setting), {}, core.device(device)
+    if s["method"] in FIXED: z, bank, head = fixed_embedding(s["method"], s["split"], data, on)
+    else:
+        net, state = train(s, data, on, folder)
+        inner = getattr(net, "net", net)
+        bank, head = judged(inner.image_size, s["split"], data), LEARNED[s["method"]]
+        if head == "attention": head = functools.partial(nets.attention, scale=float(net.scale))
+        z = nets.embed(net, bank.to(on))
+        images = state.step*(160 if s["method"] != "protonet" else 360)
+        row = dict(train_steps=state.step, train_seconds=state.seconds, step_ms=1000*state.seconds/max(1, state.step), images_per_second=images/max(state.seconds, 1e-9),
+                   gflops=3*nets.flops(inner)*images/max(state.seconds, 1e-9)/1e9, train_accuracy=state.history[-1]["accuracy"] if state.history else float("nan"))
+    table = evaluate_embedding(z, bank, [s["split"]], head, s["problems"])
+    if folder and s["method"] in LEARNED:
+        net = net.net if s["method"] == "protonet" and hasattr(net, "net") else net
+        card = dict(method=s["method"], data=bank.source, split=f"{s['split']} {TRAIN_PART[s['split']]}", seed=s["seed"], head=LEARNED[s["method"]], steps=row["train_steps"], licence="Apache-2.0",
+                    errors=json.dumps({k: round(v, 4) for k, v in flat(table).items() if isinstance(v, float)}))
+        nets.save(net, Path(folder)/"weights"/f"{s['method']}-{s['split']}-{s['seed']}.safetensors".replace(" ", "-"), card)
     return row | flat(table)
 
 def flat(table) -> dict:
@@ -338,19 +357,16 @@ def flat(table) -> dict:
         if r.by != "{}" and (r.way, r.shot) == (20, 1): row[f"{r.protocol} by alphabet"] = r.by
     return row
 
-def _keep(net, path, s, bank, head):
-    nets.save(net, path, dict(method=s["method"], data=bank.source, split=f"{s['split']} {TRAIN_PART[s['split']]}", seed=s["seed"], head=head, steps=s["protonet_steps" if s["method"] == "protonet" else "steps"], licence="Apache-2.0"))
-
-# %% ../nbs/api/68_protocols.ipynb #d671b3f3
-@functools.lru_cache(4)
+# %% ../nbs/api/68_protocols.ipynb #9047c2a5
 def fixed_embedding(
     method: str,  # "pixels", "hog" or "hausdorff"
+    split: str = "lake",  # whose test classes (and those of Lake's runs) are embedded
     data="auto",  # where Omniglot lies
     device="cpu",  # where to compute
 ) -> tuple:  # (embeddings, bank, head)
     "The embedding of a method that learns nothing."
     size, f, head = choose(method, FIXED, "method without training")
-    bank = characters(size, data=data)
+    bank = judged(size, split, data)
     return torch.cat([f(bank.take(torch.arange(i, min(i + 100, bank.n))).to(device)) for i in range(0, bank.n, 100)]), bank, head
 
 def hausdorff_on_runs(
