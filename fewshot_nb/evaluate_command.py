@@ -40,7 +40,7 @@ def command(
     dirichlet: Annotated[Optional[float], Opt(help="Imbalanced queries, proportions from Dirichlet(a); default 2.", show_default=False)] = None,
     balanced: Annotated[bool, Opt("--balanced", help="Balanced queries only.")] = False,
     change: Annotated[bool, Opt("--change/--no-change", help="Also run balanced queries, for the change from balanced.")] = True,
-    protocol: Annotated[str, Opt(help="disjoint, or veilleux2021: support and query drawn independently.")] = "disjoint",
+    protocol: Annotated[str, Opt(help="disjoint; veilleux2021: support and query drawn independently; omniglot: an embedding through the Omniglot protocols (FEATURES may then be weights of ours, or module:function).")] = "disjoint",
     methods: Annotated[list[str], Opt(help="Names, or all.")] = ["all"],
     tasks: Annotated[int, Opt(help="Tasks of each kind.")] = 1000,
     seed: Annotated[int, Opt(help="Of the tasks.")] = 0,
@@ -50,8 +50,14 @@ def command(
     tune: Annotated[bool, Opt("--tune", help="Also tune balance parameters on the validation classes of the split.")] = False,
     images: Annotated[bool, Opt("--images", help="Also give intervals over images and over classes.")] = False,
     out: Annotated[Path, Opt(help="Folder for rows, table and picture.")] = Path("runs/evaluate"),
+    data: Annotated[str, Opt(help="omniglot: a folder with Omniglot, or glyphs.")] = "auto",
+    image_size: Annotated[Optional[int], Opt(help="omniglot: side of the images for module:function; default 28.", show_default=False)] = None,
+    head: Annotated[str, Opt(help="omniglot: nearest, distance, prototype or attention; auto: as the weights were trained.")] = "auto",
 ):
     "Evaluate every method on your own features, under realistic, imbalanced tasks."
+    if protocol == "omniglot":
+        from fewshot_nb.protocols import omniglot_command
+        return omniglot_command(features, head, data, image_size, tasks, seed, device, out)
     if balanced and dirichlet is not None: raise InputError("--balanced and --dirichlet exclude each other: give one of them.")
     marginal = "balanced" if balanced else f"dirichlet({2. if dirichlet is None else dirichlet!r})"
     shots = [_shot(s) for group in shots for s in group.split(",") if s]

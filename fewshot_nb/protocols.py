@@ -8,7 +8,7 @@ __all__ = ['PROTOCOLS', 'SETTINGS', 'TEST_PART', 'TRAIN_PART', 'FIXED', 'LEARNED
            'embedding_of', 'shown', 'omniglot_command', 'train', 'judged', 'settled', 'method_row', 'flat',
            'fixed_embedding', 'hausdorff_on_runs']
 
-# %% ../nbs/api/68_protocols.ipynb #1af1fc14
+# %% ../nbs/api/68_protocols.ipynb #a083a0a6
 import functools, importlib, json, math, sys
 from pathlib import Path
 import numpy as np, pandas as pd, torch
@@ -25,7 +25,7 @@ from .data.source import characters
 from .models import siamese as nets
 from .samplers import TaskSpec, stream
 
-# %% ../nbs/api/68_protocols.ipynb #c5c7d2bf
+# %% ../nbs/api/68_protocols.ipynb #b735e4e9
 PROTOCOLS = {"unstructured": None, "within-alphabet": "alphabet"}  # name: `within` of the sampler
 SETTINGS = (20, 1), (20, 5), (5, 1), (5, 5)  # way, shot: the published table
 TEST_PART = dict(lake="evaluation", vinyals="test", koch="evaluation", weak="test")
@@ -40,7 +40,7 @@ def problem_spec(
     "The problems of a protocol: one query of each class."
     return TaskSpec(way, shot, way, within=choose(protocol, {k: (v,) for k, v in PROTOCOLS.items()}, "protocol")[0], skip_small=skip_small)
 
-# %% ../nbs/api/68_protocols.ipynb #6d102adf
+# %% ../nbs/api/68_protocols.ipynb #2170fb0b
 @torch.no_grad()
 def errors(
     z: Float[Tensor, "n dim"],  # an embedding of every sample of the bank
@@ -58,7 +58,7 @@ def errors(
             wrong.append((answers != part.query_labels).float().mean(1).cpu())
     return torch.cat(wrong).double().numpy()
 
-# %% ../nbs/api/68_protocols.ipynb #cbe24241
+# %% ../nbs/api/68_protocols.ipynb #5b8677b8
 def pixels(
     images: Float[Tensor, "n 1 H W"],  # strokes 1 on 0
 ) -> Float[Tensor, "n dim"]:
@@ -80,37 +80,34 @@ def hog(
     energy = F.avg_pool2d(cells.square().sum(1, keepdim=True), 3, 1, padding=1, count_include_pad=False)
     return (cells/(energy.sqrt() + .02)).flatten(1)
 
-# %% ../nbs/api/68_protocols.ipynb #33ab98a3
+# %% ../nbs/api/68_protocols.ipynb #f212e5b6
 def modified_hausdorff(
     a,  # (n, H, W) ink, bool: at least one point in each
     b,  # (m, H, W) ink, bool
-    memory: int = 2**21,  # numbers to hold at a time: small enough for a CPU's cache
 ) -> Float[Tensor, "n m"]:
     "The modified Hausdorff distance of every a from every b, in pixels; the points of each image have mean zero."
-    (pa, ka), (pb, kb) = _points(a), _points(b)
-    out = torch.empty(len(pa), len(pb))
-    pa, pb = pa.masked_fill(~ka[..., None], 1e6), pb.masked_fill(~kb[..., None], -1e6)  # padding is nobody's nearest
-    rows, columns = max(1, memory//(pa.shape[1]*pb.shape[1]*len(pb))), max(1, memory//(pa.shape[1]*pb.shape[1]))
-    for i in range(0, len(pa), rows):
-        for j in range(0, len(pb), columns):
-            k, l = ka[i:i + rows, None], kb[None, j:j + columns]
-            d = torch.cdist(pa[i:i + rows, None], pb[None, j:j + columns], compute_mode="donot_use_mm_for_euclid_dist")
-            there, back = ((d.amin(3)*k).sum(2)/k.sum(2), (d.amin(2)*l).sum(2)/l.sum(2))
-            out[i:i + rows, j:j + columns] = torch.maximum(there, back)
-    return out
+    pa, pb = _points(a), _points(b)
+    return torch.from_numpy(np.maximum(_directed(pa, pb), _directed(pb, pa).T))
 
 def _points(ink):
-    "Coordinates (n, most, 2) of the ink with mean zero, padded, and which of them are points (n, most)."
-    ink = torch.as_tensor(np.asarray(ink, bool))
-    count = ink.flatten(1).sum(1)
-    if (count == 0).any(): raise InputError(f"Image {int((count == 0).nonzero()[0])} has no ink, so it has no Hausdorff distance: leave it out.")
-    n, row, column = ink.nonzero(as_tuple=True)
-    place = torch.arange(len(n)) - (count.cumsum(0) - count)[n]
-    points, there = torch.zeros(len(ink), int(count.max()), 2), torch.zeros(len(ink), int(count.max()), dtype=torch.bool)
-    points[n, place], there[n, place] = torch.stack([row, column], 1).float(), True
-    return points - (points.sum(1)/count[:, None])[:, None], there
+    "The ink of all images as points (points, 2) with mean zero in each image, and the image of each point."
+    n, row, column = np.nonzero(np.asarray(ink, bool))
+    count = np.bincount(n, minlength=len(ink))
+    if (count == 0).any(): raise InputError(f"Image {int((count == 0).argmax())} has no ink, so it has no Hausdorff distance: leave it out.")
+    mean = np.stack([np.bincount(n, x)/count for x in (row, column)], 1)
+    return np.stack([row, column], 1) - mean[n], n
 
-# %% ../nbs/api/68_protocols.ipynb #2a1b952d
+def _directed(a, b):
+    "Mean distance (n, m) of the points of each a to the nearest point of each b: one tree for each b, asked for the points of all a at once."
+    from scipy.spatial import cKDTree
+    (points, of), (others, whose) = a, b
+    cuts, out = np.flatnonzero(np.diff(whose)) + 1, []
+    for own in np.split(others, cuts):
+        nearest = cKDTree(own, balanced_tree=False, compact_nodes=False).query(points)[0]
+        out.append(np.bincount(of, nearest)/np.bincount(of))
+    return np.stack(out, 1)
+
+# %% ../nbs/api/68_protocols.ipynb #4116d3c9
 def distance_transform(
     ink: Float[Tensor, "n H W"],  # 1 where there is ink
 ) -> Float[Tensor, "n H W"]:
@@ -141,7 +138,7 @@ def hausdorff(support, query):
     d = torch.maximum(query[..., :half] @ s[..., half:].mT, query[..., half:] @ s[..., :half].mT)
     return -d.unflatten(-1, support.shape[1:3]).amin(-1)
 
-# %% ../nbs/api/68_protocols.ipynb #567b5bd3
+# %% ../nbs/api/68_protocols.ipynb #52bd96a3
 def evaluate_embedding(
     z: Float[Tensor, "n dim"],  # an embedding of every sample
     bank,  # the `Bank` that was embedded: all of Omniglot, or a part of it
@@ -174,7 +171,7 @@ def evaluate_embedding(
     if not rows: raise InputError(f"The split {', '.join(splits)} has too few test classes for these problems: take fewer ways, or another split.")
     return pd.DataFrame(rows)
 
-# %% ../nbs/api/68_protocols.ipynb #96df7c86
+# %% ../nbs/api/68_protocols.ipynb #9404eaa4
 def _line(split, protocol, way, shot, wrong, by):
     error, half = over_tasks(wrong)
     return dict(split=split, protocol=protocol, way=way, shot=shot, error=error, half=half, problems=len(wrong), by=json.dumps(by))
@@ -208,7 +205,7 @@ def _runs(z, bank, split, head):
     rows = [_line(split, "lake-runs", 20, 1, wrong, by)]
     return rows if unseen.all() or not unseen.any() else rows + [_line(split, "lake-runs unseen", 20, 1, wrong[unseen], {})]
 
-# %% ../nbs/api/68_protocols.ipynb #db627594
+# %% ../nbs/api/68_protocols.ipynb #c714c67f
 def embedding_of(
     what: str,  # weights (*.safetensors that `models.siamese.save` wrote), features (*.npz, *.npy, *.pt, *.parquet), or "module:function"
     data="auto",  # where Omniglot lies, see `data.source`
@@ -231,7 +228,7 @@ def embedding_of(
     with torch.no_grad(): z = torch.cat([torch.as_tensor(f(bank.take(torch.arange(i, min(i + 200, bank.n))).to(on))) for i in range(0, bank.n, 200)])
     return _checked(z, bank, str(what)), bank, "nearest"
 
-# %% ../nbs/api/68_protocols.ipynb #aed2bfcc
+# %% ../nbs/api/68_protocols.ipynb #905ea288
 def _features(path):
     if not path.is_file(): raise InputError(f"There is no file {str(path)!r}: check the path.")
     try:
@@ -260,7 +257,7 @@ def _function(what):
     if not callable(f): raise InputError(f"{what!r} is no function: name one that takes images (n, 1, S, S) and gives vectors (n, dim).")
     return f
 
-# %% ../nbs/api/68_protocols.ipynb #815f973e
+# %% ../nbs/api/68_protocols.ipynb #bb39bb76
 def shown(
     rows: pd.DataFrame,  # of `evaluate_embedding`
 ) -> pd.DataFrame:
@@ -280,7 +277,7 @@ def omniglot_command(embedding, head, data, size, tasks, seed, device, out):
     with core.written_whole(Path(out)/"omniglot.csv") as part: rows.to_csv(part, index=False)
     print(f"{len(rows)} rows in {Path(out)/'omniglot.csv'}")
 
-# %% ../nbs/api/68_protocols.ipynb #8b92e5a6
+# %% ../nbs/api/68_protocols.ipynb #ee520b4f
 FIXED = dict(pixels=(50, pixels, "distance"), hog=(28, hog, "nearest"), hausdorff=(28, hausdorff_features, hausdorff))
 LEARNED = {"siamese": "nearest", "siamese shared": "nearest", "matching": "attention", "protonet": "prototype"}
 METHODS = (*LEARNED, *FIXED)
@@ -297,14 +294,15 @@ def train(
     s = setting
     choose(s["method"], LEARNED, "method that learns")
     name = f"{s['method']}-{s['split']}-{s['seed']}".replace(" ", "-")
-    common = dict(seed=s["seed"], device=device, checkpoint=folder and Path(folder)/"checkpoints"/f"{name}.pt")
+    until = s.get("protonet_until" if s["method"] == "protonet" else "until")  # a training that was stopped early, and says so
+    common = dict(seed=s["seed"], device=device, until=until, checkpoint=folder and Path(folder)/"checkpoints"/f"{name}.pt")
     bank = lambda size: characters(size, s["split"], TRAIN_PART[choose(s["split"], {k: k for k in SPLITS}, "split")], data)
     if s["method"] == "protonet":
         net = nets.fresh(nets.EmbeddingNet, s["seed"], image_size=28, last="block")
         return train_proto_net(rotated(bank(28)), s["protonet_steps"], way=60, query=5, net=net, **common)
     return train_siamese(bank(24), s["steps"], shared=s["method"] == "siamese shared", head=LEARNED[s["method"]], **common)
 
-# %% ../nbs/api/68_protocols.ipynb #1ab950ea
+# %% ../nbs/api/68_protocols.ipynb #ab5c056e
 def judged(
     size: int,  # side in pixels
     split: str,  # whose test classes
@@ -323,7 +321,7 @@ def settled(setting: dict) -> dict:
     return {**setting, "split": split, "seed": int(number) + setting.get("seed", 0)}
 
 def method_row(
-    setting: dict,  # method, place ("lake 0": split and seed), seed (added), steps, protonet_steps, problems
+    setting: dict,  # method, place ("lake 0": split and seed), seed (added), steps, protonet_steps, problems; until, protonet_until (optional: stop after so many steps of the schedule)
     folder=None,  # where checkpoints and weights go; None: neither is kept
     data="auto",  # where Omniglot lies, see `data.source`
     device="cpu",  # where to compute
@@ -341,6 +339,9 @@ def method_row(
         row = dict(train_steps=state.step, train_seconds=state.seconds, step_ms=1000*state.seconds/max(1, state.step), images_per_second=images/max(state.seconds, 1e-9),
                    gflops=3*nets.flops(inner)*images/max(state.seconds, 1e-9)/1e9, train_accuracy=state.history[-1]["accuracy"] if state.history else float("nan"))
     table = evaluate_embedding(z, bank, [s["split"]], head, s["problems"])
+    if s["method"] == "hausdorff" and bank.source == "omniglot":
+        exact, half = over_tasks(hausdorff_on_runs(data))
+        row = {"lake-runs exact": exact, "lake-runs exact half": half}
     if folder and s["method"] in LEARNED:
         net = net.net if s["method"] == "protonet" and hasattr(net, "net") else net
         card = dict(method=s["method"], data=bank.source, split=f"{s['split']} {TRAIN_PART[s['split']]}", seed=s["seed"], head=LEARNED[s["method"]], steps=row["train_steps"], licence="Apache-2.0",
@@ -357,7 +358,7 @@ def flat(table) -> dict:
         if r.by != "{}" and (r.way, r.shot) == (20, 1): row[f"{r.protocol} by alphabet"] = r.by
     return row
 
-# %% ../nbs/api/68_protocols.ipynb #9047c2a5
+# %% ../nbs/api/68_protocols.ipynb #163a92df
 def fixed_embedding(
     method: str,  # "pixels", "hog" or "hausdorff"
     split: str = "lake",  # whose test classes (and those of Lake's runs) are embedded

@@ -1,0 +1,136 @@
+"The Omniglot protocols on real data: splits, Lake's runs pixel by pixel, published figures that need no training, the command, bad input."
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from fewshot_nb import protocols
+from fewshot_nb.core import InputError
+from fewshot_nb.data.omniglot import SPLITS, alphabets, in_part, omniglot
+from fewshot_nb.data.runs import bank_of_runs, lake_runs, read_runs, run_table
+from fewshot_nb.models import siamese as nets
+from fewshot_nb.samplers import draw
+
+
+@pytest.fixture(scope="module")
+def data(shared): return shared/"data"
+
+
+@pytest.fixture(scope="module")
+def bank(data): return omniglot(105, data=data)
+
+
+COUNTS = dict(lake=dict(background=(30, 964), evaluation=(20, 659)), vinyals=dict(trainval=(38, 1204), test=(12, 419), train=(33, 1032), val=(5, 172)),
+              koch=dict(background=(40, 1290), evaluation=(10, 333)), weak=dict(train=(50, 1473), test=(50, 150)))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_class_counts_and_disjoint_parts(bank, split):
+    names = np.array(bank.names)
+    parts = {p: set(names[in_part(bank.names, split, p)]) for p in SPLITS[split]}
+    assert {p: (len({n.split("/")[0] for n in c}), len(c)) for p, c in parts.items()} == COUNTS[split]
+    train, test = parts[protocols.TRAIN_PART[split]], parts[protocols.TEST_PART[split]]
+    assert not train & test and len(train | test) == 1623
+
+
+def test_gurmukhi_is_on_one_side_only():
+    table = alphabets().set_index("alphabet")
+    assert table.loc["Gurmukhi", ["vinyals", "vinyals_part"]].tolist() == ["trainval", "train"]
+    assert set(table.index[table.vinyals == "test"]) <= set(table.index[table.lake == "evaluation"])
+    seen = set(run_table().alphabet) & set(table.index[table.vinyals == "trainval"])
+    assert seen == {"Atlantean", "Ge_ez", "Glagolitic", "Gurmukhi"}
+
+
+def test_runs_are_omniglot_pixel_by_pixel(bank, data):
+    "The 800 images of the authors' zip are those that the table names, in the same order and with the same labels."
+    runs, tasks = read_runs(data), lake_runs(bank)
+    assert np.array_equal(bank.data[tasks.support][:, :, 0].numpy() > 0, runs.training)
+    assert np.array_equal(bank.data[tasks.query][:, :, 0].numpy() > 0, runs.test)
+    assert np.array_equal(tasks.query_labels.numpy(), runs.labels)
+    own, own_tasks = bank_of_runs(runs)
+    assert torch.equal(own.take(own_tasks.query[3]), bank.take(tasks.query[3]))
+
+
+def test_published_distances_on_the_runs(data):
+    "Pixels at 50 px err in 81.5 % of the trials, the modified Hausdorff distance at 105 px in 38.8 %, as Lake et al. say."
+    z, part, head = protocols.fixed_embedding("pixels", "lake", data)
+    assert 100*protocols.errors(z, [lake_runs(part)], head).mean() == pytest.approx(81.5)
+    assert 100*protocols.hausdorff_on_runs(data).mean() == pytest.approx(38.75)
+
+
+def test_a_bank_without_the_run_alphabets(bank, data):
+    with pytest.raises(InputError, match="need alphabets that are not in this bank"): lake_runs(bank.select(in_part(bank.names, "lake", "background")))
+    with pytest.raises(InputError, match="omniglot_all_runs.zip"): read_runs(data/"none")
+
+
+def test_within_alphabet_problems(bank):
+    part = bank.select(in_part(bank.names, "lake", "evaluation"))
+    tasks = draw(part, protocols.problem_spec("within-alphabet", 20, 5), 2000)
+    groups = part.groups[tasks.classes]
+    assert (groups == groups[:, :1]).all() and len(groups.unique()) == 20  # alphabets uniformly, whatever their size
+    assert np.bincount(np.unique(groups[:, 0], return_inverse=True)[1]).min() > 60
+    assert all((tasks.query_labels == k).sum(1).eq(1).all() for k in range(20))
+    back = bank.select(in_part(bank.names, "lake", "background"))
+    with pytest.raises(InputError, match=r"Blackfoot.* \(14\)"): draw(back, protocols.problem_spec("within-alphabet", 20, 1), 1)
+    assert len(draw(back, protocols.problem_spec("within-alphabet", 20, 1, skip_small=True), 1024).classes[:, 0].unique()) > 26
+
+
+def test_a_better_embedding_is_better_everywhere(data):
+    "HOG beats pixels under every protocol, and within-alphabet problems are harder for both."
+    rows = {m: protocols.flat(protocols.evaluate_embedding(*protocols.fixed_embedding(m, "lake", data)[:2], head=protocols.fixed_embedding(m, "lake", data)[2], n_problems=150)) for m in ("pixels", "hog")}
+    for p in protocols.PROTOCOLS:
+        for w, s in protocols.SETTINGS: assert rows["hog"][f"{p} {w}-{s}"] < rows["pixels"][f"{p} {w}-{s}"]
+    for w, s in ((20, 1), (20, 5)): assert rows["hog"][f"within-alphabet {w}-{s}"] > rows["hog"][f"unstructured {w}-{s}"]
+
+
+def test_the_command_takes_a_function_and_a_file(data, tmp_path):
+    "A function of one's own and the features that it gives, saved to a file, err alike."
+    (tmp_path/"mine.py").write_text("def half(x): return x[:, 0, ::4, ::4].flatten(1)\n")
+    z = omniglot(28, data=data)
+    np.savez(tmp_path/"mine.npz", features=z.take(torch.arange(z.n))[:, 0, ::4, ::4].flatten(1).numpy())
+    env, tables = dict(os.environ, FEWSHOT_DATA=str(data), PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), os.getcwd()])), []
+    for what in ("mine:half", str(tmp_path/"mine.npz")):
+        done = subprocess.run([sys.executable, "-m", "fewshot_nb", "evaluate", "--protocol", "omniglot", what, "--tasks", "60", "--out", str(tmp_path/"out")], env=env, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        tables.append(done.stdout.split("\n", 1)[1])
+        assert "vinyals lake-runs unseen" in " ".join(done.stdout.split())
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize("what, message", [("nothing.npz", "There is no file"), ("nothing", "is not understood"), ("fewshot_nb.protocols:none", "cannot be imported"), ("json:decoder", "is no function")])
+def test_bad_embeddings(what, message, data):
+    with pytest.raises(InputError, match=message) as e: protocols.embedding_of(what, data)
+    assert "\n" not in str(e.value)
+
+
+def test_weights_of_another_architecture(data):
+    from fewshot_nb.models.backbones import own_folder
+    with pytest.raises(InputError, match="another architecture"): protocols.embedding_of(str(own_folder()/"proto_net.safetensors"), data)
+    with pytest.raises(InputError, match="bank of size=24"): nets.EmbeddingNet()(torch.zeros(1, 1, 28, 28))
+
+
+@pytest.mark.parametrize("name", nets.OWN)
+def test_own_weights_and_their_cards(name, data):
+    "The shipped nets do on real characters what their cards say."
+    path = protocols.Path(nets.__file__).parents[1]/"weights"/f"{nets.OWN[name]}.safetensors"
+    if not path.is_file(): pytest.skip(f"{path.name} is still being trained")
+    net, card = nets.own(name)
+    assert path.stat().st_size < 300_000 and card["split"] == "lake background" and path.with_suffix(".md").is_file()
+    part = protocols.judged(getattr(net, "net", net).image_size, "lake", data)
+    table = protocols.evaluate_embedding(nets.embed(net, part), part, head=card["head"], n_problems=1000, settings=((20, 1),))
+    for k, v in protocols.flat(table).items():
+        if not k.endswith(("half", "alphabet")): assert v == pytest.approx(json.loads(card["errors"])[k], abs=.01)
+
+
+def test_training_helps_on_new_alphabets(data):
+    "Forty steps on background alphabets lower the error on evaluation alphabets."
+    from fewshot_nb.train.siamese import train_siamese
+    model, _ = train_siamese(omniglot(24, "lake", "background", data=data), steps=40, problems=4)
+    part = omniglot(24, "lake", "evaluation", data=data)
+    part = part.select(part.groups < part.groups.min() + 4)
+    before, after = (protocols.errors(nets.embed(m, part), [draw(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean() for m in (nets.fresh(nets.Siamese, 0), model))
+    assert after < before - .05
