@@ -8,7 +8,7 @@ __all__ = ['PROTOCOLS', 'SETTINGS', 'TEST_PART', 'TRAIN_PART', 'FIXED', 'LEARNED
            'embedding_of', 'shown', 'omniglot_command', 'train', 'judged', 'settled', 'method_row', 'flat',
            'fixed_embedding', 'hausdorff_on_runs']
 
-# %% ../nbs/api/68_protocols.ipynb #a083a0a6
+# %% ../nbs/api/68_protocols.ipynb #d5fe7926
 import functools, importlib, json, math, sys
 from pathlib import Path
 import numpy as np, pandas as pd, torch
@@ -25,7 +25,7 @@ from .data.source import characters
 from .models import siamese as nets
 from .samplers import TaskSpec, stream
 
-# %% ../nbs/api/68_protocols.ipynb #b735e4e9
+# %% ../nbs/api/68_protocols.ipynb #36be959a
 PROTOCOLS = {"unstructured": None, "within-alphabet": "alphabet"}  # name: `within` of the sampler
 SETTINGS = (20, 1), (20, 5), (5, 1), (5, 5)  # way, shot: the published table
 TEST_PART = dict(lake="evaluation", vinyals="test", koch="evaluation", weak="test")
@@ -40,7 +40,7 @@ def problem_spec(
     "The problems of a protocol: one query of each class."
     return TaskSpec(way, shot, way, within=choose(protocol, {k: (v,) for k, v in PROTOCOLS.items()}, "protocol")[0], skip_small=skip_small)
 
-# %% ../nbs/api/68_protocols.ipynb #2170fb0b
+# %% ../nbs/api/68_protocols.ipynb #bf325ee6
 @torch.no_grad()
 def errors(
     z: Float[Tensor, "n dim"],  # an embedding of every sample of the bank
@@ -58,7 +58,7 @@ def errors(
             wrong.append((answers != part.query_labels).float().mean(1).cpu())
     return torch.cat(wrong).double().numpy()
 
-# %% ../nbs/api/68_protocols.ipynb #5b8677b8
+# %% ../nbs/api/68_protocols.ipynb #9a2e6919
 def pixels(
     images: Float[Tensor, "n 1 H W"],  # strokes 1 on 0
 ) -> Float[Tensor, "n dim"]:
@@ -80,7 +80,7 @@ def hog(
     energy = F.avg_pool2d(cells.square().sum(1, keepdim=True), 3, 1, padding=1, count_include_pad=False)
     return (cells/(energy.sqrt() + .02)).flatten(1)
 
-# %% ../nbs/api/68_protocols.ipynb #f212e5b6
+# %% ../nbs/api/68_protocols.ipynb #5f7a38b3
 def modified_hausdorff(
     a,  # (n, H, W) ink, bool: at least one point in each
     b,  # (m, H, W) ink, bool
@@ -107,7 +107,7 @@ def _directed(a, b):
         out.append(np.bincount(of, nearest)/np.bincount(of))
     return np.stack(out, 1)
 
-# %% ../nbs/api/68_protocols.ipynb #4116d3c9
+# %% ../nbs/api/68_protocols.ipynb #8bf1c760
 def distance_transform(
     ink: Float[Tensor, "n H W"],  # 1 where there is ink
 ) -> Float[Tensor, "n H W"]:
@@ -138,7 +138,7 @@ def hausdorff(support, query):
     d = torch.maximum(query[..., :half] @ s[..., half:].mT, query[..., half:] @ s[..., :half].mT)
     return -d.unflatten(-1, support.shape[1:3]).amin(-1)
 
-# %% ../nbs/api/68_protocols.ipynb #52bd96a3
+# %% ../nbs/api/68_protocols.ipynb #562c0a5f
 def evaluate_embedding(
     z: Float[Tensor, "n dim"],  # an embedding of every sample
     bank,  # the `Bank` that was embedded: all of Omniglot, or a part of it
@@ -171,7 +171,7 @@ def evaluate_embedding(
     if not rows: raise InputError(f"The split {', '.join(splits)} has too few test classes for these problems: take fewer ways, or another split.")
     return pd.DataFrame(rows)
 
-# %% ../nbs/api/68_protocols.ipynb #9404eaa4
+# %% ../nbs/api/68_protocols.ipynb #5a75154b
 def _line(split, protocol, way, shot, wrong, by):
     error, half = over_tasks(wrong)
     return dict(split=split, protocol=protocol, way=way, shot=shot, error=error, half=half, problems=len(wrong), by=json.dumps(by))
@@ -205,7 +205,7 @@ def _runs(z, bank, split, head):
     rows = [_line(split, "lake-runs", 20, 1, wrong, by)]
     return rows if unseen.all() or not unseen.any() else rows + [_line(split, "lake-runs unseen", 20, 1, wrong[unseen], {})]
 
-# %% ../nbs/api/68_protocols.ipynb #c714c67f
+# %% ../nbs/api/68_protocols.ipynb #014e1e15
 def embedding_of(
     what: str,  # weights (*.safetensors that `models.siamese.save` wrote), features (*.npz, *.npy, *.pt, *.parquet), or "module:function"
     data="auto",  # where Omniglot lies, see `data.source`
@@ -228,7 +228,7 @@ def embedding_of(
     with torch.no_grad(): z = torch.cat([torch.as_tensor(f(bank.take(torch.arange(i, min(i + 200, bank.n))).to(on))) for i in range(0, bank.n, 200)])
     return _checked(z, bank, str(what)), bank, "nearest"
 
-# %% ../nbs/api/68_protocols.ipynb #905ea288
+# %% ../nbs/api/68_protocols.ipynb #c1c7d954
 def _features(path):
     if not path.is_file(): raise InputError(f"There is no file {str(path)!r}: check the path.")
     try:
@@ -257,7 +257,7 @@ def _function(what):
     if not callable(f): raise InputError(f"{what!r} is no function: name one that takes images (n, 1, S, S) and gives vectors (n, dim).")
     return f
 
-# %% ../nbs/api/68_protocols.ipynb #bb39bb76
+# %% ../nbs/api/68_protocols.ipynb #663b3cee
 def shown(
     rows: pd.DataFrame,  # of `evaluate_embedding`
 ) -> pd.DataFrame:
@@ -277,7 +277,7 @@ def omniglot_command(embedding, head, data, size, tasks, seed, device, out):
     with core.written_whole(Path(out)/"omniglot.csv") as part: rows.to_csv(part, index=False)
     print(f"{len(rows)} rows in {Path(out)/'omniglot.csv'}")
 
-# %% ../nbs/api/68_protocols.ipynb #ee520b4f
+# %% ../nbs/api/68_protocols.ipynb #2546ccac
 FIXED = dict(pixels=(50, pixels, "distance"), hog=(28, hog, "nearest"), hausdorff=(28, hausdorff_features, hausdorff))
 LEARNED = {"siamese": "nearest", "siamese shared": "nearest", "matching": "attention", "protonet": "prototype"}
 METHODS = (*LEARNED, *FIXED)
@@ -302,7 +302,7 @@ def train(
         return train_proto_net(rotated(bank(28)), s["protonet_steps"], way=60, query=5, net=net, **common)
     return train_siamese(bank(24), s["steps"], shared=s["method"] == "siamese shared", head=LEARNED[s["method"]], **common)
 
-# %% ../nbs/api/68_protocols.ipynb #ab5c056e
+# %% ../nbs/api/68_protocols.ipynb #49c63ade
 def judged(
     size: int,  # side in pixels
     split: str,  # whose test classes
@@ -358,7 +358,7 @@ def flat(table) -> dict:
         if r.by != "{}" and (r.way, r.shot) == (20, 1): row[f"{r.protocol} by alphabet"] = r.by
     return row
 
-# %% ../nbs/api/68_protocols.ipynb #163a92df
+# %% ../nbs/api/68_protocols.ipynb #673b23d4
 def fixed_embedding(
     method: str,  # "pixels", "hog" or "hausdorff"
     split: str = "lake",  # whose test classes (and those of Lake's runs) are embedded
