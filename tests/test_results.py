@@ -298,7 +298,8 @@ def test_whoever_ends_the_parent_ends_the_children_and_the_grid_resumes(tmp_path
             t.compute(t.grid(5), t.slow, t.new({str(tmp_path/'out')!r}, keys=["seed"]), jobs=2)
     """))
     env = dict(os.environ, PIDS=str(tmp_path/"pids"), PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    run = subprocess.Popen([sys.executable, script], env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    run = subprocess.Popen([sys.executable, script], env=env, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background jobs ignore Ctrl-C
     r = new(tmp_path/"out", keys=["seed"])
     for _ in range(600):
         if len(r._files()) == 2 and len(list((tmp_path/"pids").iterdir())) == 2: break
