@@ -7,7 +7,7 @@ __all__ = ['BENCHES', 'SHAPE', 'GOALS', 'GPU_GOALS', 'Opt', 'find_bench', 'secon
            'floor_operations', 'own_operations', 'passes', 'peers', 'run_peer', 'measure', 'agreement', 'engines_of',
            'inference', 'report', 'command', 'evidence']
 
-# %% ../nbs/api/68_bench.ipynb #a64368c0
+# %% ../nbs/api/68_bench.ipynb #ecce064d
 import importlib, math, time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Optional
 import typer
 from .core import InputError, choose, device as get_device, threads, written_whole
 
-# %% ../nbs/api/68_bench.ipynb #004a8250
+# %% ../nbs/api/68_bench.ipynb #be550ec2
 BENCHES = {  # name -> module:function, called as f(device=..., quick=...)
     "inference": "fewshot_nb.bench:inference",
 }
@@ -25,7 +25,7 @@ def find_bench(name: str):
     module, function = choose(name, BENCHES, "bench").split(":")
     return getattr(importlib.import_module(module), function)
 
-# %% ../nbs/api/68_bench.ipynb #5706884a
+# %% ../nbs/api/68_bench.ipynb #3c61a60f
 def seconds_of(
     work,  # a function without arguments
     device,  # a `torch.device`: the processor's time is taken on a CPU, the wall clock otherwise
@@ -44,7 +44,7 @@ def seconds_of(
         return clock() - start
     return sorted(once() for _ in range(repeats))
 
-# %% ../nbs/api/68_bench.ipynb #ee08b7fd
+# %% ../nbs/api/68_bench.ipynb #92550e71
 def sgemm_rate(device, size: int = 1024, repeats: int = 5) -> float:
     "Floating-point operations a second of a large float32 matrix product."
     import torch
@@ -69,7 +69,7 @@ def bandwidth(device, gigabytes: float = 1, repeats: int = 5) -> float:
     b = torch.empty_like(a)
     return 2*4*a.numel()/seconds_of(lambda: b.copy_(a), device, repeats)[0]
 
-# %% ../nbs/api/68_bench.ipynb #3fbbc852
+# %% ../nbs/api/68_bench.ipynb #072a4695
 SHAPE = dict(way=5, shot=5, n_query=75, dim=512)
 
 def floor_operations(steps: int = 1000, way=5, shot=5, n_query=75, dim=512) -> int:
@@ -81,7 +81,7 @@ GOALS = {  # method -> (fast engine, torch alone): most that it may cost, as a m
     "simpleshot": (.05, .05), "protonet": (.05, .05), "bd-cspn": (.05, .05),
 }
 
-# %% ../nbs/api/68_bench.ipynb #2610a329
+# %% ../nbs/api/68_bench.ipynb #3b60a927
 def _linear_algebra():
     "The operations of torch's decompositions, for its counter: from the shapes of their arguments."
     import torch
@@ -105,7 +105,7 @@ def own_operations(method, tasks) -> float:
     ten, twenty = (count(replace(method, **{many: n})) for n in (10, 20))
     return ten + (twenty - ten)/10*(getattr(method, many) - 10)
 
-# %% ../nbs/api/68_bench.ipynb #da51d2ab
+# %% ../nbs/api/68_bench.ipynb #0ca17028
 GPU_GOALS = {"alpha-tim": "3x", "tim": "3x", **{m: "0.2 s" for m in ("simpleshot", "protonet", "bd-cspn", "laplacianshot")}}
 
 def passes(method) -> float:
@@ -113,7 +113,7 @@ def passes(method) -> float:
     if not hasattr(method, "steps") or method.name == "laplacianshot": return 1
     return 2*method.steps*(SHAPE["way"]*SHAPE["shot"]/(SHAPE["way"]*SHAPE["shot"] + SHAPE["n_query"]) if method.name.startswith("baseline") else 1)
 
-# %% ../nbs/api/68_bench.ipynb #c2fff2a6
+# %% ../nbs/api/68_bench.ipynb #cd151e50
 def peers() -> dict:
     "easyfsl's classifiers by our names, where easyfsl is installed: functions that make one."
     try: from easyfsl import methods as e
@@ -132,7 +132,7 @@ def run_peer(classifier, tasks):
         return classifier(query).argmax(-1)
     with torch.no_grad(): return torch.stack([one(*t) for t in zip(*tasks[:3])])
 
-# %% ../nbs/api/68_bench.ipynb #ceb55120
+# %% ../nbs/api/68_bench.ipynb #cf9224a0
 def measure(
     run,  # a function of a tuple of tasks
     tasks: tuple,  # support, labels, query, base mean
@@ -143,20 +143,20 @@ def measure(
 ):
     "The seconds a task of each repetition, in rising order, and the number of tasks that were timed."
     some = lambda n: (*(x[:n] for x in tasks[:3]), *tasks[3:])
-    start = min(start, len(tasks[0]))
+    start = min(start if device.type == "cpu" else max(start, 512), len(tasks[0]))  # a GPU's pace on few tasks tells nothing
     run(some(min(start, 2)))  # compiles, fills caches
     pace = seconds_of(lambda: run(some(start)), device, 1)[0]/start
     n = int(min(len(tasks[0]), max(start, seconds/max(pace, 1e-9))))
     if n > 16: n = n//16*16
     return [s/n for s in seconds_of(lambda: run(some(n)), device, repeats)], n
 
-# %% ../nbs/api/68_bench.ipynb #147cfc6b
+# %% ../nbs/api/68_bench.ipynb #6f49de69
 def agreement(p, plain) -> dict:
     "How two sets of probabilities (task, query, way) agree: share of the same class, and the number of other answers that were no close call."
     differs, top = p.argmax(-1) != plain.argmax(-1), plain.topk(2).values
     return dict(same=1 - differs.double().mean().item(), contradicted=int((differs & (top[..., 0] - top[..., 1] > 1e-3)).sum()))
 
-# %% ../nbs/api/68_bench.ipynb #bcdf9d66
+# %% ../nbs/api/68_bench.ipynb #2eed8920
 def engines_of(method, device) -> list[str]:
     "The engines of a method on a device, the plain one first; methods written once have the one called `torch`."
     if not hasattr(method, "engine"): return ["torch"]
@@ -165,13 +165,16 @@ def engines_of(method, device) -> list[str]:
 
 def _one(method, engine, tasks, reference, device, seconds, repeats):
     "The row of one method with one engine."
+    import torch
     m = replace(method, engine=engine) if hasattr(method, "engine") else method
+    if device.type == "cuda": torch.cuda.reset_peak_memory_stats(device)
     times, n = measure(lambda t: m(*t), tasks, device, seconds, repeats)
+    memory = torch.cuda.max_memory_allocated(device)/1e9 if device.type == "cuda" else math.nan
     few = (*(x[:len(reference)] for x in tasks[:3]), tasks[3])
     return dict(method=m.name, engine=engine, seconds=times[0], median=times[len(times)//2], tasks=n, repeats=repeats,
-                passes=passes(m), unverified=m.unverified, **agreement(m(*few).cpu(), reference))
+                passes=passes(m), peak_gb=memory, unverified=m.unverified, **agreement(m(*few).cpu(), reference))
 
-# %% ../nbs/api/68_bench.ipynb #8e395c0e
+# %% ../nbs/api/68_bench.ipynb #2f40d227
 def _tasks(n, device):
     "`n` tasks of the bench's shape on `device`; beyond 512 they repeat, for a GPU's sake."
     import torch
@@ -186,7 +189,7 @@ def _reference(method, tasks, n):
     if hasattr(method, "engine"): method = replace(method, engine="plain")
     return method(*(x[:n].cpu() for x in tasks[:3]), tasks[3].cpu())
 
-# %% ../nbs/api/68_bench.ipynb #45f67dbd
+# %% ../nbs/api/68_bench.ipynb #2ff1b146
 def inference(
     device: str = "auto",  # cpu, cuda, ...
     quick: bool = False,  # a few tasks and steps, to see that it runs: no times worth telling
@@ -197,7 +200,8 @@ def inference(
     import pandas as pd
     from fewshot_nb import inference as library
     device = get_device(device)
-    on_cpu, (seconds, repeats, check) = device.type == "cpu", (.01, 1, 2) if quick else (.7, 3, 16)
+    on_cpu = device.type == "cpu"
+    seconds, repeats, check = (.01, 1, 2) if quick else (.4, 3, 16) if on_cpu else (10, 3, 64)
     names = [choose(m, library.METHODS, "method").name for m in methods or library.METHODS]
     tasks, others = _tasks(8 if quick else 512 if on_cpu else 10_000, device), peers() if on_cpu else {}
     yard, rows = [_yardsticks(device, quick)], []
@@ -213,13 +217,13 @@ def inference(
     for line in report(rows): say(line)
     return rows
 
-# %% ../nbs/api/68_bench.ipynb #844a1b5a
+# %% ../nbs/api/68_bench.ipynb #e6e836a9
 def _shortened(method):
     "The same with few steps, for a quick look."
     short = {field: min(getattr(method, field), most) for field, most in dict(steps=10, epochs=2, grid=5).items() if hasattr(method, field)}
     return replace(method, **short)
 
-# %% ../nbs/api/68_bench.ipynb #0f480e7c
+# %% ../nbs/api/68_bench.ipynb #7af46166
 def _yardsticks(device, quick):
     "What the machine does now: rates of a large and of small products, and on a GPU of a copy."
     size, repeats = (256, 1) if quick else (1024, 3)
@@ -232,9 +236,9 @@ def _peer(make, tasks, device, quick):
     if make is None: return math.nan
     classifier = make()
     if quick and hasattr(classifier, "fine_tuning_steps"): classifier.fine_tuning_steps = 0
-    return measure(lambda t: run_peer(classifier, t), tasks, device, 0 if quick else 1, 1 if quick else 3, start=1 if quick else 2)[0][0]
+    with threads(1): return measure(lambda t: run_peer(classifier, t), tasks, device, 0 if quick else .5, 1 if quick else 3, start=1)[0][0]  # threads that wait for each other would count
 
-# %% ../nbs/api/68_bench.ipynb #6ef3bd50
+# %% ../nbs/api/68_bench.ipynb #874d82a1
 def _complete(rows, best, device, quick):
     "Rows with the machine's rates, floors, multiples, goals and verdicts."
     import torch
@@ -255,7 +259,7 @@ def _gpu_goal(row):
     goal = GPU_GOALS.get(row.method)
     return math.nan if goal is None else 3. if goal == "3x" else .2/1e4/row.floor
 
-# %% ../nbs/api/68_bench.ipynb #a308d07a
+# %% ../nbs/api/68_bench.ipynb #0b21cc20
 def report(rows) -> list[str]:
     "The lines that tell rows of `inference` to a reader."
     first, on_cpu = rows.iloc[0], bool(rows.bandwidth.isna().all())
@@ -272,7 +276,7 @@ def report(rows) -> list[str]:
         lines.append(f"{r.method:14} {r.engine:6} {r.seconds*per:12.3f} {r.times_floor:8.3f} {number(r.goal, '.2f') + met:>7} {number(r.own, '.2f'):>15} {number(r.peer*per, '.2f'):>9} {number(r.times_faster, '.1f'):>13} {same:>14}")
     return lines
 
-# %% ../nbs/api/68_bench.ipynb #7fe35991
+# %% ../nbs/api/68_bench.ipynb #894aef51
 Opt = typer.Option
 
 def command(
@@ -291,7 +295,7 @@ def command(
     with written_whole(to) as part: (rows.to_csv if to.suffix == ".csv" else rows.to_parquet)(part, index=False)
     print(f"{len(rows)} rows: {to}")
 
-# %% ../nbs/api/68_bench.ipynb #7dd32ece
+# %% ../nbs/api/68_bench.ipynb #807c8bca
 def evidence(name: str = "inference"):
     "The rows of the bench called `name` that are kept with the package, or None where there are none."
     import pandas as pd
