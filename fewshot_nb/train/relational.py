@@ -6,7 +6,7 @@
 __all__ = ['TEST_PARTS', 'episode', 'train_solver', 'solved', 'Queue', 'view', 'train_moco', 'shapes_folder', 'source',
            'tables_row']
 
-# %% ../../nbs/api/46_train_relational.ipynb #5c7d2cfe
+# %% ../../nbs/api/46_train_relational.ipynb #ad343bd9
 import copy, functools, os, time
 from pathlib import Path
 import numpy as np, torch
@@ -17,7 +17,7 @@ from ..data.bongard import Problems, basic, benchmark, tasks
 from ..models.relational import SOLVERS, solver
 from .loop import State, descend, run
 
-# %% ../../nbs/api/46_train_relational.ipynb #72fefed3
+# %% ../../nbs/api/46_train_relational.ipynb #314d3df5
 def episode(
     problems: Problems,  # the training problems
     bank,  # `problems.bank(size)`
@@ -63,7 +63,7 @@ def train_solver(
     run(descend(loss), state, min(steps, until or steps), checkpoint, settings=settings, log=min(20, steps), desc=name)
     return net.eval(), state
 
-# %% ../../nbs/api/46_train_relational.ipynb #57c5a2ef
+# %% ../../nbs/api/46_train_relational.ipynb #a59540e9
 @torch.no_grad()
 def solved(
     net: nn.Module,  # a solver in evaluation mode
@@ -81,7 +81,7 @@ def solved(
     right = 100*torch.cat(right)
     return right.mean().item(), (right.std(correction=0)/len(right)**.5).item()
 
-# %% ../../nbs/api/46_train_relational.ipynb #fc4d7c60
+# %% ../../nbs/api/46_train_relational.ipynb #56b7c647
 class Queue(nn.Module):
     "The features of the last `length` pictures, and where the next ones go."
     def __init__(self, length, dim, seed=0):
@@ -138,7 +138,7 @@ def train_moco(
     settings = dict(trainer="moco", size=size, batch=batch, length=length, momentum=momentum, temperature=temperature, rate=rate, width=width, steps=steps, problems=len(problems))
     return net, run(descend(loss), state, steps, checkpoint, settings=settings, log=20, desc="MoCo")
 
-# %% ../../nbs/api/46_train_relational.ipynb #206c4fd0
+# %% ../../nbs/api/46_train_relational.ipynb #fdf0de08
 TEST_PARTS = dict(FF="test_ff", BA="test_bd", CM="test_hd_comb", NV="test_hd_novel")  # columns of Table 3
 
 def shapes_folder(data="auto"):
