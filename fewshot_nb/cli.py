@@ -74,16 +74,21 @@ def _pair(text):
 # %% ../nbs/api/69_cli.ipynb #b3339df1
 @app.command()
 def data(
-    name: Annotated[str, typer.Argument(help="omniglot (fetch or find it) or glyphs (draw them).")],
-    size: Annotated[int, typer.Option(help="Side of the images in pixels.")] = 105,
+    name: Annotated[str, typer.Argument(help="omniglot (fetch or find it), glyphs (draw them), or bongard (draw a problem).")],
+    size: Annotated[int, typer.Option(help="Side of the images in pixels; a Bongard problem's are drawn with 128.")] = 105,
     data: Data = None,
-    to: Annotated[Optional[Path], typer.Option(help="Where the picture goes; default runs/NAME.png.")] = None,
+    to: Annotated[Optional[Path], typer.Option("--to", "--out", help="Where the picture goes; default runs/NAME.png.")] = None,
+    kind: Annotated[str, typer.Option(help="bongard: freeform, basic or abstract.")] = "abstract",
+    concept: Annotated[Optional[str], typer.Option(help="bongard: a shape, an attribute, or 'one and other'; default: drawn.")] = None,
+    seed: Annotated[int, typer.Option(help="bongard: of the problem.")] = 0,
+    answer: Annotated[bool, typer.Option(help="bongard: tell the concept and where the two tests belong.")] = True,
 ):
     "Fetch or draw a data set, tell what is in it, and show a contact sheet of it."
     import time
     from fewshot_nb.core import choose, written_whole
     from fewshot_nb.data.source import characters
-    choose(name, ["omniglot", "glyphs"], "data set")
+    choose(name, ["omniglot", "glyphs", "bongard"], "data set")
+    if name == "bongard": return _bongard(kind, concept, seed, data, to or Path("runs")/"bongard.png", answer)
     start = time.perf_counter()
     bank = characters(size, data="glyphs" if name == "glyphs" else data or "omniglot")
     print(f"{bank} in {time.perf_counter() - start:.1f} s")
@@ -91,6 +96,15 @@ def data(
     to = to or Path("runs")/f"{name}.png"
     with written_whole(to) as part: contact_sheet(bank).savefig(part, format="png", dpi=150)
     print(f"contact sheet: {to}")
+
+def _bongard(kind, concept, seed, data, to, answer):
+    "Draw one Bongard problem, on the official shapes where `data` has them."
+    from fewshot_nb.core import written_whole
+    from fewshot_nb.data.bongard import problem, sheet
+    from fewshot_nb.train.relational import shapes_folder
+    drawn = problem(kind, concept, seed, shapes_folder(data or "auto"))
+    with written_whole(to) as part: sheet(drawn, answer=answer, seed=seed).savefig(part, format="png", dpi=150, bbox_inches="tight")
+    print(f"{drawn.names[0] if answer else kind}: {to}")
 
 # %% ../nbs/api/69_cli.ipynb #84f523a1
 Out = Annotated[Path, typer.Option(help="The folder of all results.")]
