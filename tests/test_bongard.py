@@ -79,6 +79,8 @@ def test_nothing_but_the_concept_tells_the_side():
     for v in (p.scale, np.cos(np.radians(p.heading)), np.sin(np.radians(p.heading)), middle):
         gap = v[label].mean() - v[~label].mean()
         assert abs(gap) < 4*v.std()*np.sqrt(1/label.sum() + 1/(~label).sum())
+    dressed = np.maximum.reduceat(some.pictures.actions.stroke, first).reshape(300, 14) > 0
+    assert (dressed[:, :7].any(1) == dressed[:, 7:].any(1)).all() and 0 < dressed.any(1).mean() < 1
     for draw in (None, 1):
         t = tasks(some, draw=draw)
         assert (t.query_labels.sum(1) == 1).all() and abs(t.query_labels[:, 0].float().mean() - .5) < .12

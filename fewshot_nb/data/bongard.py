@@ -7,7 +7,7 @@ __all__ = ['KINDS_OF_PROBLEM', 'SPLITS', 'SETTINGS', 'TURNS', 'CHANGED', 'SYMMET
            'signatures', 'joined', 'free_form', 'sheet', 'basic', 'truth', 'abstract', 'problem', 'benchmark', 'tasks',
            'save', 'load', 'Files', 'Released', 'read', 'programs', 'write']
 
-# %% ../../nbs/api/09_data_bongard.ipynb #aba3c1fe
+# %% ../../nbs/api/09_data_bongard.ipynb #6fab6c29
 import functools, json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from .render import PictureBank, Pictures
 from .shapes import ATTRIBUTES, Shapes, library, official
 from ..samplers import TaskBatch, given
 
-# %% ../../nbs/api/09_data_bongard.ipynb #f789fc80
+# %% ../../nbs/api/09_data_bongard.ipynb #bcc9dfa0
 KINDS_OF_PROBLEM = ("freeform", "basic", "abstract")
 _SHORT = dict(freeform="ff", basic="bd", abstract="hd")  # as in the released files
 SPLITS = ("train", "val", "test_ff", "test_bd", "test_hd_comb", "test_hd_novel")
@@ -54,7 +54,7 @@ class Problems:
         names = [f"{name} {side}" for name in self.names for side in ("negative", "positive")]
         return PictureBank(self.pictures, np.repeat(np.arange(2*n), 7), size, np.repeat(self.kinds, 2), names, list(KINDS_OF_PROBLEM), "bongard", device, engine)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #8da0a40e
+# %% ../../nbs/api/09_data_bongard.ipynb #1d35d97c
 def signatures(
     actions: Actions,  # packed shapes
     strokes: bool = True,  # whether stroke types count
@@ -81,7 +81,7 @@ def signatures(
 
 def _same(a, b): return (np.abs(a - b) < 1e-3*(1 + np.abs(a))).all(-1)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #7485a5e1
+# %% ../../nbs/api/09_data_bongard.ipynb #9b1c507f
 def _place(random, actions, image, low, high, clear=25., tries=300):
     "Poses for shapes on images, one or two on each, boxes `clear` units apart. Returns the poses and how many images were drawn."
     poses = Poses(*np.zeros((4, len(image))))
@@ -103,7 +103,7 @@ def _place(random, actions, image, low, high, clear=25., tries=300):
         if not len(left): return poses, drawn
     raise InputError(f"{len(left)} of {image[-1] + 1} pictures have no room for two shapes at scales {low:g}..{high:g}: lower the scale.")
 
-# %% ../../nbs/api/09_data_bongard.ipynb #f906eabb
+# %% ../../nbs/api/09_data_bongard.ipynb #cdf82a87
 SETTINGS = ((4,), (5,), (6,), (7,), (8,), (9,), (3, 3), (2, 5), (3, 4), (3, 5), (4, 4), (4, 5))  # numbers of actions: Nie et al. 2020, free-form problems
 TURNS, CHANGED = (0., 90., 120.), tuple(np.arange(-150., 151, 30))  # degrees: drawn ones; what a turn may be changed to
 _PIECES = [(0, ()), (1, ()), (0, (120., 120.)), (0, (90., 90., 90.)), (1, (0.,)), (1, (0., 0., 0.)), (0, (90.,))]  # line, arc, triangle, square, semicircle, circle, right angle
@@ -140,7 +140,7 @@ def _draft(random, size):
         step = step + 1
     return _Drafts(kind, turn, stroke, size)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #3b4d7b32
+# %% ../../nbs/api/09_data_bongard.ipynb #03ba1959
 _REACH = 4.6  # units: so that scale 140 fits the canvas in any direction
 
 def _legible(actions, counted):
@@ -162,7 +162,7 @@ def _programs(random, size, counted, tries=2000):
         for old, fresh in ((drafts.kind, new.kind), (drafts.turn, new.turn), (drafts.stroke, new.stroke)): old[left] = fresh
     raise InputError(f"No legible program of {size[left].min()} to {size[left].max()} actions was found in {tries} tries: take fewer actions.")
 
-# %% ../../nbs/api/09_data_bongard.ipynb #471ffd56
+# %% ../../nbs/api/09_data_bongard.ipynb #8293993d
 def _changed(random, drafts):
     "Each program with one random change: kind, turn or stroke of one action."
     n, rows = len(drafts.size), np.arange(len(drafts.size))
@@ -201,7 +201,7 @@ def _negatives(random, slots, counted, wanted=7, tries=200):
         done[rows] += 1
     raise InputError(f"{(done < wanted).sum()} problems found no {wanted} different negatives in {tries} tries: take more actions.")
 
-# %% ../../nbs/api/09_data_bongard.ipynb #83569762
+# %% ../../nbs/api/09_data_bongard.ipynb #e5c77216
 def _free_form(random, setting, n, counted):
     "Pictures of `n` free-form problems of one setting, such as (4, 5) actions."
     slots = [_programs(random, np.full(n, size), counted) for size in setting]
@@ -238,7 +238,7 @@ def joined(
     image = np.concatenate([p.image + s for p, s in zip(parts, shift([p.n for p in parts]))])
     return Pictures(actions, Poses(*(np.concatenate(c) for c in zip(*(p.poses for p in parts)))), image)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #e44a0f8a
+# %% ../../nbs/api/09_data_bongard.ipynb #e9e20129
 def free_form(
     each: int = 300,  # problems for each setting
     seed: int = 0,
@@ -254,7 +254,7 @@ def free_form(
     concepts = [f"program of {' and '.join(n.split('nact')[1].split('_')[:-1])} actions" for n in names]
     return Problems(joined(parts), np.zeros(len(names), int), names, concepts, np.zeros(len(names), int), counted)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #5b1e1748
+# %% ../../nbs/api/09_data_bongard.ipynb #fbca251c
 def sheet(
     problems: Problems,  # some problems
     number: int = 0,  # which of them
@@ -281,7 +281,7 @@ def sheet(
     fig.suptitle(f"{KINDS_OF_PROBLEM[problems.kinds[number]]}: {problems.concepts[number]}" if answer else "What do the pictures of set A share?", fontsize=9, y=1.)
     return fig
 
-# %% ../../nbs/api/09_data_bongard.ipynb #a93c79c0
+# %% ../../nbs/api/09_data_bongard.ipynb #e438f8d1
 @functools.lru_cache(4)
 def _alike(source, folder):
     "(shape, shape) which shapes of a library look the same up to size, place and heading."
@@ -318,7 +318,7 @@ def _pictures(random, shapes, rows, low, high, counted, banned=None):
     counted["pictures placed"] = counted.get("pictures placed", 0) + drawn
     return Pictures(actions, poses, image)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #dc8d4101
+# %% ../../nbs/api/09_data_bongard.ipynb #43a34184
 def basic(
     n: int = 4000,  # problems: each single shape once, then random pairs
     seed: int = 0,
@@ -340,9 +340,10 @@ def basic(
             a, b = np.append(a, i), np.append(b, j)
     rows = np.full((n, 14, 2), -1)
     rows[:, :, 0], rows[:, :, 1] = a[:, None], b[:, None]
-    other = lambda s: (groups[s][:, None] == groups) & ~alike[s]
+    fair = lambda s: ~alike[s] & (known.stamp[s][:, None] == known.stamp)  # dressed among plain ones would tell the answer
+    other = lambda s: fair(s) & (groups[s][:, None] == groups)
     for p in (single := np.flatnonzero(b < 0))[other(a[single]).sum(1) < 7]:  # a small super-class: its shapes, then any others
-        near, far = np.flatnonzero(other(a[[p]])[0]), np.flatnonzero((groups != groups[a[p]]) & ~alike[a[p]])
+        near, far = np.flatnonzero(other(a[[p]])[0]), np.flatnonzero((fair(a[[p]]) & ~other(a[[p]]))[0])
         rows[p, :7, 0] = np.concatenate([near, random.permutation(far)])[:7]
     large = single[other(a[single]).sum(1) >= 7]
     if len(large): rows[large, :7, 0] = _several(random, other(a[large]), 7)
@@ -350,7 +351,7 @@ def basic(
     if len(pair):
         for slot, s, at in ((0, a[pair], slice(0, 3)), (1, b[pair], slice(3, 6))):
             mask = other(s)
-            mask |= (~alike[s]) & (mask.sum(1, keepdims=True) < 3)
+            mask |= fair(s) & (mask.sum(1, keepdims=True) < 3)
             rows[pair, at, slot] = _several(random, mask, 3)
         rows[pair, 6] = _several(random, ~alike[a[pair]] & ~alike[b[pair]], 2)
     pictures = _pictures(random, known, rows.reshape(-1, 2), 150., 260., counted)
@@ -358,7 +359,7 @@ def basic(
     names = [f"bd_{c.replace(' and ', '-').replace(' ', '_')}_{k:04d}" for k, c in enumerate(concepts)]
     return Problems(pictures, np.ones(n, int), names, concepts, np.zeros(n, int), counted)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #afe67d02
+# %% ../../nbs/api/09_data_bongard.ipynb #67969bf5
 SYMMETRIC_TRANSPOSED = "symmetric_transposed"  # derived: symmetric and self-transposed
 _BANNED = dict(exist_triangle=("triangle",), exist_quadrangle=("square",), exist_regular=("circle", "square", "triangle"))  # stamps that would themselves be such a figure
 
@@ -386,7 +387,7 @@ def _concepts(source, folder):
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1:] if enough((a, b), (8, 3, 3, 1))]
     return single, sorted(pairs, key=lambda c: -min(m.sum() for m in _masks(table, c)[:3]))
 
-# %% ../../nbs/api/09_data_bongard.ipynb #08caf36f
+# %% ../../nbs/api/09_data_bongard.ipynb #aa875ce2
 def _abstract(random, source, concepts, counted):
     "Pictures of one abstract problem for each entry of `concepts`."
     known = _shapes(*source)
@@ -421,7 +422,7 @@ def abstract(
     names = [f"hd_{'-'.join(c)}_{k % n:04d}" for k, c in enumerate(each)]
     return Problems(pictures, np.full(len(each), 2), names, [" and ".join(c) for c in each], np.zeros(len(each), int), counted)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #ecb223b7
+# %% ../../nbs/api/09_data_bongard.ipynb #a512cd01
 def problem(
     kind: str = "abstract",  # "freeform", "basic" or "abstract"
     concept: str | None = None,  # a shape (basic), an attribute or "one and other" (abstract); default: drawn
@@ -439,7 +440,7 @@ def problem(
     known = sum(_concepts(*source), [])
     return abstract(1, seed, shapes, [known[random.integers(len(known))]])
 
-# %% ../../nbs/api/09_data_bongard.ipynb #f8a1b7f4
+# %% ../../nbs/api/09_data_bongard.ipynb #dd92b7cd
 SIZES = dict(train=9300, val=900, test_ff=600, test_bd=480, test_hd_comb=400, test_hd_novel=320)  # Nie et al. 2020, appendix C
 
 def _held_out(random, single, pairs):
@@ -497,7 +498,7 @@ def _numbered(concepts):
         names.append(f"hd_{'-'.join(c)}_{seen[c]:04d}")
     return names
 
-# %% ../../nbs/api/09_data_bongard.ipynb #f69fc7bc
+# %% ../../nbs/api/09_data_bongard.ipynb #ba48f275
 def tasks(
     problems,  # `Problems` (or `read` ones)
     which=None,  # numbers of problems, in the order wanted; default: all
@@ -515,7 +516,7 @@ def tasks(
     query, labels = (np.where(swap[:, None], v[:, ::-1], v) for v in (query, labels))
     return given(images[:, :, :6].reshape(-1, 12), query, np.repeat([0, 1], 6), labels, 2*which[:, None] + np.arange(2))
 
-# %% ../../nbs/api/09_data_bongard.ipynb #53063b38
+# %% ../../nbs/api/09_data_bongard.ipynb #865dbede
 def save(
     problems: Problems,
     path,  # the file, usually *.npz
@@ -539,7 +540,7 @@ def load(
     actions = Actions(kind.astype(np.int8), length, turn, sweep, d["stroke"], d["first"])
     return Problems(Pictures(actions, Poses(*d["poses"].astype(float)), d["image"]), d["kinds"], names, concepts, d["split"], counted)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #c95367ee
+# %% ../../nbs/api/09_data_bongard.ipynb #125dc164
 class Files:
     "Pictures that are files: dark on white PNGs, read when drawn."
     def __init__(self, paths): self.paths, self.n = list(paths), len(paths)
@@ -566,7 +567,7 @@ class Released(Problems):
         out.programs = [self.programs[i] for i in which]
         return out
 
-# %% ../../nbs/api/09_data_bongard.ipynb #860ca370
+# %% ../../nbs/api/09_data_bongard.ipynb #29a95013
 def _json(file):
     try: return json.loads(file.read_text(encoding="utf-8"))
     except OSError: raise InputError(f"There is no {file.name} in {str(file.parent)!r}: the folder of ShapeBongard_V2 has ff, bd, hd and ShapeBongard_V2_split.json.") from None
@@ -596,7 +597,7 @@ def read(
     out.programs = texts
     return out
 
-# %% ../../nbs/api/09_data_bongard.ipynb #d555559c
+# %% ../../nbs/api/09_data_bongard.ipynb #f8cd01a2
 def programs(
     problems: Problems,
 ) -> list:
