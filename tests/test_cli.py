@@ -60,7 +60,7 @@ def said(capsys):
     (["results", "exp_beta", "--out", "nowhere"], "There are no rows of exp_beta under 'nowhere'"),
     (["logs", "exp_beta-0009", "--out", "nowhere"], "No job 'exp_beta-0009' under 'nowhere'"),
     (["claims", "--paper", "generations"], "Unknown paper 'generations': did you mean generation?"),
-    (["data", "omniglt"], "Unknown data set 'omniglt': did you mean omniglot?"),
+    (["data", "glyfs"], "Unknown data set 'glyfs': did you mean glyphs?"),
 ])
 def test_wrong_names_and_values(refused, args, words): assert words in refused(*args)
 
