@@ -143,7 +143,7 @@ TEST_PARTS = dict(FF="test_ff", BA="test_bd", CM="test_hd_comb", NV="test_hd_nov
 
 def shapes_folder(data="auto"):
     "The folder of the official tables of shapes that the parameter `data` means, or None for our own library."
-    if str(data) == "own" or (str(data) == "auto" and not os.environ.get("FEWSHOT_DATA")): return None
+    if str(data) in ("own", "glyphs") or (str(data) == "auto" and not os.environ.get("FEWSHOT_DATA")): return None
     folder = Path(os.environ["FEWSHOT_DATA"] if str(data) == "auto" else data)
     if (folder/"bongard_logo").is_dir(): folder = folder/"bongard_logo"
     if (folder/"human_designed_shapes.tsv").is_file(): return str(folder)
