@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Prior', 'quantile', 'cdf', 'prior', 'Space', 'draw', 'space', 'published_space', 'resume', 'design_of']
 
-# %% ../nbs/api/54_search.ipynb #ff9f041b
+# %% ../nbs/api/54_search.ipynb #4e8da81d
 import json, re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np, pandas as pd
 from scipy import special
 from .core import InputError, choose, locked, rng, writable, written_whole
 
-# %% ../nbs/api/54_search.ipynb #287e8c1c
+# %% ../nbs/api/54_search.ipynb #278346f4
 @dataclass(frozen=True)
 class Prior:
     "A distribution of one hyper-parameter: `kind` and its two numbers `a` and `b`."
@@ -25,7 +25,7 @@ class Prior:
     def __str__(self):
         return dict(U="U({a:g}, {b:g})", logU="logU({a:g}, {b:g})", N="N({a:g}, {b:g})", integers="U{{{a:g}, {b:g}}}", fixed="{a:g}")[self.kind].format(a=self.a, b=self.b)
 
-# %% ../nbs/api/54_search.ipynb #2b1a9f68
+# %% ../nbs/api/54_search.ipynb #39278478
 def quantile(
     self: Prior,
     u,  # (...) numbers between 0 and 1
@@ -41,7 +41,7 @@ def quantile(
 
 Prior.quantile = quantile
 
-# %% ../nbs/api/54_search.ipynb #18207825
+# %% ../nbs/api/54_search.ipynb #6be18101
 def cdf(
     self: Prior,
     x,  # (...) hyper-parameters
@@ -59,7 +59,7 @@ def cdf(
 
 Prior.cdf = cdf
 
-# %% ../nbs/api/54_search.ipynb #8e06dd40
+# %% ../nbs/api/54_search.ipynb #20477939
 _FORMS = {"U": r"U\(\s*([^,]+),([^)]+)\)", "logU": r"(?:log\s*U|LogUniform|logU)\(\s*([^,]+),([^)]+)\)", "N": r"N\(\s*([^,]+),([^)]+)\)", "integers": r"U\{\s*([^,]+),([^}]+)\}"}
 
 def prior(
@@ -84,7 +84,7 @@ def prior(
     if kind == "integers" and (a % 1 or b % 1): refuse("asks for whole numbers between bounds that are not whole: round them")
     return Prior(kind, a, b, note)
 
-# %% ../nbs/api/54_search.ipynb #353a6344
+# %% ../nbs/api/54_search.ipynb #0b10d137
 @dataclass(frozen=True)
 class Space:
     "Named priors, from which configurations are drawn."
@@ -100,7 +100,7 @@ class Space:
     def _repr_html_(self):
         return pd.DataFrame([dict(hyperparameter=k, prior=str(p), note=p.note) for k, p in self.priors.items()]).set_index("hyperparameter").to_html()
 
-# %% ../nbs/api/54_search.ipynb #9d093ba6
+# %% ../nbs/api/54_search.ipynb #659eed88
 def draw(
     self: Space,
     n: int,  # how many configurations
@@ -123,7 +123,7 @@ def space(
     if not priors: raise InputError(f"The search space {name!r} has no hyper-parameter: give at least one, such as learning_rate='logU(0.0001, 0.1)'.")
     return Space(name, {k: prior(p) for k, p in priors.items()})
 
-# %% ../nbs/api/54_search.ipynb #5a77babf
+# %% ../nbs/api/54_search.ipynb #df94e4b3
 def published_space(
     learner: str,  # "TADAM", "ProtoNet" or "MatchingNet"
 ) -> Space:
@@ -133,7 +133,7 @@ def published_space(
     column = table[choose(learner, list(table.columns), "search space")].dropna()
     return Space(learner, {k: prior(v) for k, v in column.items()})
 
-# %% ../nbs/api/54_search.ipynb #1b75bc6c
+# %% ../nbs/api/54_search.ipynb #59daf1ac
 def resume(
     folder,  # the folder of the rows
     design: dict,  # what holds for all rows: settings that are not swept, priors in words, the seed of the search
