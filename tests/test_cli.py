@@ -227,3 +227,14 @@ def test_help_and_version(said):
     print(f"help, in process: {time.perf_counter() - began:.2f} s")
     assert "reproduce" in out and "Traceback" not in out
     assert said("--version")[0].strip() == f"fewshot_nb {fewshot_nb.__version__}"
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_every_experiment_keeps_the_contract(name):
+    "One cell of parameters with the names that all share, one cell `table`, which alone computes rows; a batch of an engine ends there."
+    e = experiments.find(name)
+    cells = json.loads(e.path.read_text())["cells"]
+    tagged = {tag: [c for c in cells if tag in c["metadata"].get("tags", [])] for tag in ("parameters", "table")}
+    assert [len(c) for c in tagged.values()] == [1, 1] and ".rows(" in "".join(tagged["table"][0]["source"])
+    assert list(e.parameters())[:2] == ["profile", "data"] and {"device", "seed", "jobs", "out", "rows"} <= set(e.parameters())
+    assert {"smoke", "laptop", "gpu", "paper"} <= set(e.profiles) and e.grid("paper") and e.regenerates
