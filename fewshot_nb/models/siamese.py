@@ -16,11 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from ..core import InputError, choose, torch_rng, written_whole
+from .backbones import conv_block
 
 # %% ../../nbs/api/21_models_siamese.ipynb #823a8365
-def _block(channels_in, channels):
-    return nn.Sequential(nn.Conv2d(channels_in, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.MaxPool2d(2), nn.ReLU(inplace=True))
-
 class EmbeddingNet(nn.Module):
     "Images (n, 1, H, W) to 64-d embeddings (Vinyals et al. 2016; 24 px with a bare last convolution: omniglot-eval)."
     def __init__(self,
@@ -33,7 +31,7 @@ class EmbeddingNet(nn.Module):
         low, high = (24, 31) if last == "conv" else (16, 31)
         if not low <= image_size <= high: raise InputError(f"image_size={image_size} does not shrink to one pixel with last={last!r}: take {low} to {high} (the papers use 24 and 28).")
         self.image_size, self.last, self.width = image_size, last, width
-        blocks = [_block(1, width), *[_block(width, width) for _ in range(2 if last == "conv" else 3)]]
+        blocks = [conv_block(1, width), *[conv_block(width, width) for _ in range(2 if last == "conv" else 3)]]
         self.layers = nn.Sequential(*blocks, *([nn.Conv2d(width, width, 3)] if last == "conv" else []))
         self.to(memory_format=torch.channels_last)
 
@@ -129,9 +127,14 @@ def nearest_distance(support, query):
     "1-NN by the Euclidean distance: minus the smallest distance to a shot of each class."
     return -torch.cdist(query, support.flatten(1, 2)).unflatten(-1, support.shape[1:3]).amin(-1)
 
-def prototype(support, query):
-    "Minus the squared distance to the mean of each class's support (Snell et al. 2017)."
-    return -torch.cdist(query, support.mean(2)).square()
+def prototype(
+    support: Float[Tensor, "task way shot dim"],  # embeddings of the support, class by class
+    query: Float[Tensor, "task query dim"],  # embeddings of the queries
+) -> Float[Tensor, "task query way"]:
+    "Minus the squared Euclidean distance of each query to the mean of each class's support (Snell et al. 2017, Eq. 1-2)."
+    p = support.mean(2)
+    # |q - p|^2 = |q|^2 - 2 q.p + |p|^2: two matrix products; |q|^2 is the same for all classes but kept, so that these stay distances
+    return 2*query @ p.mT - p.square().sum(-1)[:, None] - query.square().sum(-1, keepdim=True)
 
 HEADS = dict(nearest=nearest, attention=attention, distance=nearest_distance, prototype=prototype)
 

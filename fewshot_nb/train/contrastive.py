@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, choose, device as find_device, torch_rng
-from .episodic import fresh_critic, keep_freed_memory
-from .loop import State, descend, run
+from .episodic import fresh_critic
+from .loop import State, descend, keep_freed_memory, run
 
 # %% ../../nbs/api/43_train_contrastive.ipynb #43e9e6e6
 @dataclass(frozen=True)

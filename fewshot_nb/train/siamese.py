@@ -12,8 +12,7 @@ from ..core import InputError, choose, device as find_device, torch_rng
 from ..data.bank import Bank
 from ..models.siamese import Siamese, fresh
 from ..samplers import TaskSpec, stream
-from .episodic import keep_freed_memory
-from .loop import State, descend, run
+from .loop import State, descend, keep_freed_memory, run
 
 # %% ../../nbs/api/45_train_siamese.ipynb #300c3807
 def _problems(bank, way, shot, query, problems, shared, within, seed, steps, start):

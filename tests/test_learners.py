@@ -1,0 +1,96 @@
+"""Learners of the stability study: sizes, symmetries, gradients, one episode learned by heart, the one training they share"""
+import numpy as np, pytest, torch
+from fewshot_nb.core import InputError
+from fewshot_nb.data.glyphs import glyphs
+from fewshot_nb.models.backbones import Conv4, parameter_count
+from fewshot_nb.models.metric import FCE, MatchingNet, ProtoNet
+from fewshot_nb.train.learners import episode_loss, episodes, learner, score, train_learner
+
+
+@pytest.fixture(scope="module")
+def bank(): return glyphs(28)
+
+
+def images(bank, way=5, shot=2, query=3, seed=0):
+    t = next(iter(episodes(bank, way, shot, query, 2, seed)))
+    return bank.take(torch.cat([t.support, t.query], 1)), t.query_labels
+
+
+@pytest.mark.parametrize("side, channels, count, dim", [(28, 1, 111_936, 64), (84, 3, 113_088, 1600), (84, 1, 111_936, 1600)])
+def test_conv4_has_the_size_of_the_papers(side, channels, count, dim):
+    net = Conv4(side, channels)
+    assert (parameter_count(net), net.dim) == (count, dim)
+    assert net(torch.rand(2, channels, side, side)).shape == (2, dim)
+
+
+def test_fce_has_the_size_of_its_formula():
+    for d in (8, 64): assert parameter_count(FCE(d)) == 28*d*d + 24*d
+    assert parameter_count(MatchingNet()) == 111_936 + 28*64**2 + 24*64
+
+
+@pytest.mark.parametrize("settings, invariant", [(dict(name="protonet"), True), (dict(name="m-net", fce=False), True), (dict(name="m-net"), False)])
+def test_order_of_the_support(bank, settings, invariant):
+    net, (x, _) = learner(width=16, **settings).eval(), images(bank)
+    s, q = x[:, :10].unflatten(1, (5, 2)), x[:, 10:]
+    with torch.no_grad(): moved = (net(s.flip(2), q) - net(s, q)).abs().max().item()
+    assert (moved < 1e-4) == invariant, moved
+
+
+@pytest.mark.parametrize("settings", [dict(name="protonet"), dict(name="m-net"), dict(name="m-net", fce=False)])
+def test_tasks_of_a_batch_do_not_meet(bank, settings):
+    net, (x, _) = learner(width=16, **settings).eval(), images(bank)
+    s, q = x[:, :10].unflatten(1, (5, 2)), x[:, 10:]
+    with torch.no_grad(): assert torch.allclose(net(s, q)[1:], net(s[1:], q[1:]), atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [dict(name="protonet"), dict(name="m-net"), dict(name="m-net", fce=False)])
+def test_gradient_reaches_every_part(bank, settings):
+    net, (x, y) = learner(width=16, **settings).train(), images(bank)
+    episode_loss(net, x, y, 5)["loss"].backward()
+    # batch norm takes the mean away, so a convolution's bias before it has none
+    still = [n for n, p in net.named_parameters() if (p.grad is None or not p.grad.abs().sum() > 0) and not (n.endswith("0.bias") and n.startswith("net"))]
+    assert not still
+
+
+@pytest.mark.parametrize("settings", [dict(name="protonet"), dict(name="m-net", scale=10.)])
+def test_one_episode_is_learned_by_heart(bank, settings):
+    net, (x, y) = learner(width=16, **settings).train(), images(bank)
+    o = torch.optim.Adam(net.parameters(), lr=3e-3)
+    for _ in range(40):
+        out = episode_loss(net, x, y, 5)
+        o.zero_grad(); out["loss"].backward(); o.step()
+    assert out["accuracy"] == 1 and out["loss"] < .1
+
+
+@pytest.mark.parametrize("name, optimizer, rate", [("protonet", "adam", 2e-3), ("m-net", "sgd", .1)])
+def test_training_resumes_bit_for_bit_and_learns(bank, tmp_path, name, optimizer, rate):
+    train, test = bank.select(torch.arange(1200)), bank.select(torch.arange(1200, bank.classes))
+    setting = dict(steps=32, query=3, optimizer=optimizer, rate=rate, log=4, validation=test, epoch=8, n_validation=8)
+    make = lambda: learner(name, width=16)
+    before = score(make(), test, query=5, n_tasks=60)
+    whole, state = train_learner(make(), train, **setting)
+    train_learner(make(), train, checkpoint=tmp_path/"c.pt", until=11, **setting)
+    resumed, again = train_learner(make(), train, checkpoint=tmp_path/"c.pt", **setting)
+    assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values()))
+    assert state.history == again.history and state.watch.history == again.watch.history
+    assert state.history[-1]["loss"] < state.history[0]["loss"]
+    assert score(whole, test, query=5, n_tasks=60)["accuracy"] > before["accuracy"]
+
+
+def test_score_is_the_mean_over_whole_tasks(bank):
+    net = learner("m-net", width=16).eval()
+    got = score(net, bank, shot=2, query=3, n_tasks=20)
+    right = []
+    with torch.no_grad():
+        for t in episodes(bank, 5, 2, 3, 4, steps=5):
+            s, q = bank.take(t.support).unflatten(1, (5, 2)), bank.take(t.query)
+            right.append((net(s, q).argmax(-1) == t.query_labels).float().mean(1))
+    right = torch.cat(right).numpy()
+    assert abs(got["accuracy"] - right.mean()) < 1e-6 and abs(got["se"] - right.std()/20**.5) < 1e-6
+
+
+def test_bad_input_is_one_sentence(bank):
+    for call, words in [(lambda: learner("protonets"), "learner"), (lambda: Conv4(8), "too small"), (lambda: FCE(4, 0), "steps=0"),
+                        (lambda: train_learner(learner(), bank, rate=-1), "rate=-1"), (lambda: train_learner(learner(), bank, shot=30), "shot=30"),
+                        (lambda: train_learner(learner(), bank, optimizer="lion"), "optimizer")]:
+        with pytest.raises(InputError, match=words): call()
