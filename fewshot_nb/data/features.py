@@ -108,11 +108,11 @@ def disjoint_split(
 
 # %% ../../nbs/api/05_data_features.ipynb #8f31b762
 def read_split(
-    split,  # "grocery", "caltech101", or a CSV file with the columns class and part
+    split,  # "grocery", "caltech101", "mini_imagenet", or a CSV file with the columns class and part
 ) -> dict:  # class name -> "base", "validation" or "novel"
     "A class-disjoint split, one row a class."
     path = Path(split).expanduser()
-    if path.suffix != ".csv": path = Path(str(choose(str(split), {n: resources.files("fewshot_nb")/"splits"/f"{n}.csv" for n in ("grocery", "caltech101")}, "split")))
+    if path.suffix != ".csv": path = Path(str(choose(str(split), {n: resources.files("fewshot_nb")/"splits"/f"{n}.csv" for n in ("grocery", "caltech101", "mini_imagenet")}, "split")))
     if not path.is_file(): raise InputError(f"There is no split file {str(path)!r}: check the path.")
     with open(path, newline="", encoding="utf-8") as f: rows = list(csv.DictReader(f))
     if not rows or not {"class", "part"} <= set(rows[0]): raise InputError(f"The split file {path.name!r} needs the columns class and part, but has {', '.join(rows[0]) if rows else 'no rows'}.")
