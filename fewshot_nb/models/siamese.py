@@ -44,7 +44,7 @@ class EmbeddingNet(nn.Module):
         share = torch.full((len(x),), 1/len(x), device=x.device) if counts is None else counts/counts.sum()
         total = len(x) if counts is None else float(counts.sum())
         for i, layer in enumerate(self.layers):
-            x = _trained(layer, x, share, total, first=i == 0) if isinstance(layer, nn.Sequential) else layer(x)
+            x = layer(x) if not isinstance(layer, nn.Sequential) else (_trained if i else _trained_first)(layer, x, share, total)
         return x.flatten(1)
 
 # %% ../../nbs/api/21_models_siamese.ipynb #728131fd
@@ -59,34 +59,83 @@ def fresh(
         return make(**settings)
 
 # %% ../../nbs/api/21_models_siamese.ipynb #810a48fc
-def _trained(block, x, share, total, first):
+def _trained(block, x, share, total):
     "A block in training mode: convolution, batch norm over the images weighted by `share`, pool, ReLU; running statistics move."
     conv, norm = block[0], block[1]
     sign = torch.where(norm.weight < 0, -1., 1.)
-    weight, bias = conv.weight*sign[:, None, None, None], conv.bias*sign
-    z = F.conv2d(x, weight, bias, padding=1)
-    rows = total*z.shape[2]*z.shape[3]
-    if first: mean, var = _patch_moments(x, weight, bias, share)
-    else:
-        pixels = z.permute(0, 2, 3, 1).reshape(-1, z.shape[1])
-        each = (share/(z.shape[2]*z.shape[3])).repeat_interleave(z.shape[2]*z.shape[3])
-        mean = each @ pixels
-        var = each @ (pixels - mean).square()
-    with torch.no_grad():
-        norm.running_mean.lerp_(mean*sign, norm.momentum); norm.running_var.lerp_(var*rows/(rows - 1), norm.momentum); norm.num_batches_tracked.add_(1)
+    z = F.conv2d(x, conv.weight*sign[:, None, None, None], conv.bias*sign, padding=1)
+    pixels = z.permute(0, 2, 3, 1).reshape(-1, z.shape[1])
+    each = (share/(z.shape[2]*z.shape[3])).repeat_interleave(z.shape[2]*z.shape[3])
+    mean = each @ pixels
+    var = each @ (pixels - mean).square()
+    _move(norm, mean*sign, var, total*z.shape[2]*z.shape[3])
     a = norm.weight.abs()*(var + norm.eps).rsqrt()
     pooled = F.max_pool2d(z, 2)
     return (pooled*a[:, None, None] + (norm.bias - a*mean)[:, None, None]).relu_()
 
-def _patch_moments(x, weight, bias, share):
-    "Mean and variance of a convolution's outputs from the mean and covariance of the patches that it sees."
-    with torch.no_grad():
-        patches = F.unfold(x, 3, padding=1)  # (n, 9, pixels)
-        mean = share @ patches.mean(2)
-        centred = patches - mean[:, None]
-        covariance = (centred @ centred.mT*share[:, None, None]).sum(0)/patches.shape[2]
-    w = weight.flatten(1)
-    return w @ mean + bias, ((w @ covariance)*w).sum(1)
+@torch.no_grad()
+def _move(norm, mean, var, rows):
+    "Running statistics of a batch norm that saw `rows` pixels."
+    norm.running_mean.lerp_(mean, norm.momentum); norm.running_var.lerp_(var*rows/(rows - 1), norm.momentum); norm.num_batches_tracked.add_(1)
+
+# %% ../../nbs/api/21_models_siamese.ipynb #86152a49
+class _Largest(torch.autograd.Function):
+    "relu(max over the four places of windows (m, 16) @ kernels (4, 16, channels) + shift (channels)); the windows get no gradient."
+    @staticmethod
+    def forward(ctx, windows, kernels, shift):
+        (m, _), o = windows.shape, kernels.shape[2]
+        rows = min(m, 1024) if windows.device.type == "cpu" else m
+        out, won, z = windows.new_empty(m, o), windows.new_empty(3, m, o), windows.new_empty(4, rows, o)
+        for i in range(0, m, rows):
+            x, w = windows[i:i + rows], won[:, i:i + rows]
+            y = z[:, :len(x)]
+            for place, kernel in zip(y, kernels): torch.mm(x, kernel, out=place)
+            # comparisons as 0 and 1 in floats: factors are faster than masks
+            torch.ge(y[0], y[1], out=w[0]), torch.ge(y[2], y[3], out=w[1])
+            upper, lower = torch.maximum(y[0], y[1], out=y[0]), torch.maximum(y[2], y[3], out=y[2])
+            torch.ge(upper, lower, out=w[2])
+            torch.maximum(upper, lower, out=out[i:i + rows]).add_(shift).relu_()
+        ctx.rows = rows
+        ctx.save_for_backward(windows, won, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        windows, won, out = ctx.saved_tensors
+        o, rows = out.shape[1], ctx.rows
+        kernels, shift, z = windows.new_zeros(4, o, 16), windows.new_zeros(o), windows.new_empty(5, rows, o)
+        for i in range(0, len(windows), rows):
+            x, w = windows[i:i + rows], won[:, i:i + rows]
+            y = z[:, :len(x)]
+            lower = torch.gt(out[i:i + rows], 0, out=y[4]).mul_(gradient[i:i + rows])
+            shift += lower.sum(0)
+            torch.mul(lower, w[2], out=y[1]); lower.sub_(y[1])
+            torch.mul(y[1], w[0], out=y[0]); y[1].sub_(y[0])
+            torch.mul(lower, w[1], out=y[2]); torch.sub(lower, y[2], out=y[3])
+            for k, g in zip(kernels, y): k.addmm_(g.T, x)
+        return None, kernels.mT, shift
+
+# %% ../../nbs/api/21_models_siamese.ipynb #7c793622
+def _trained_first(block, x, share, total):
+    "The first block in training mode, from images (n, 1, H, W) that need no gradient."
+    conv, norm = block[0], block[1]
+    w, (mean, covariance) = conv.weight.flatten(1), _patch_moments(x, share)
+    var = ((w @ covariance)*w).sum(1)
+    _move(norm, w @ mean + conv.bias, var, total*x.shape[2]*x.shape[3])
+    a = norm.weight*(var + norm.eps).rsqrt()
+    kernel = (a[:, None]*w).unflatten(1, (3, 3))
+    kernels = torch.stack([F.pad(kernel, (j, 1 - j, i, 1 - i)).flatten(1).T for i in (0, 1) for j in (0, 1)])
+    windows = F.pad(x[:, 0], (1, 1, 1, 1)).unfold(1, 4, 2).unfold(2, 4, 2)  # (n, h, w, 4, 4)
+    out = _Largest.apply(windows.reshape(-1, 16), kernels, norm.bias - a*(w @ mean))
+    return out.unflatten(0, windows.shape[:3]).permute(0, 3, 1, 2)
+
+@torch.no_grad()
+def _patch_moments(x, share):
+    "Mean (9,) and covariance (9, 9) of the patches that a 3 x 3 convolution sees."
+    patches = F.unfold(x, 3, padding=1)  # (n, 9, pixels)
+    mean = share @ patches.mean(2)
+    centred = patches - mean[:, None]
+    return mean, (centred @ centred.mT*share[:, None, None]).sum(0)/patches.shape[2]
 
 # %% ../../nbs/api/21_models_siamese.ipynb #86147f1d
 def flops(
