@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Optional
 import typer
 from typer.core import TyperCommand
-from .core import InputError
+from .core import InputError, choose
 
 # %% ../nbs/api/66_evaluate_command.ipynb #6bd1fde9
 class Variadic(TyperCommand):
@@ -33,9 +33,10 @@ class Variadic(TyperCommand):
 Opt = typer.Option
 
 def command(
+    ctx: typer.Context,
     features: Annotated[Path, typer.Argument(help="npz, parquet, safetensors or pt with features and labels.")],
     shots: Annotated[list[str], Opt(help="Labelled samples of each class; several values, one table each.")] = ["1", "5"],
-    way: Annotated[int, Opt(help="Classes of a task.")] = 5,
+    way: Annotated[int, Opt(help="Classes of a task; omniglot: default 20 and 5.")] = 5,
     queries: Annotated[int, Opt(help="Queries of a whole task.")] = 75,
     dirichlet: Annotated[Optional[float], Opt(help="Imbalanced queries, proportions from Dirichlet(a); default 2.", show_default=False)] = None,
     balanced: Annotated[bool, Opt("--balanced", help="Balanced queries only.")] = False,
@@ -46,7 +47,7 @@ def command(
     seed: Annotated[int, Opt(help="Of the tasks.")] = 0,
     device: Annotated[str, Opt(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
     base: Annotated[Optional[Path], Opt(help="A file with base features, to centre on.")] = None,
-    split: Annotated[Optional[str], Opt(help="A CSV with the columns class and part; or grocery, caltech101.")] = None,
+    split: Annotated[Optional[str], Opt(help="A CSV with the columns class and part; or grocery, caltech101; omniglot: lake, vinyals, koch or weak, default all.")] = None,
     tune: Annotated[bool, Opt("--tune", help="Also tune balance parameters on the validation classes of the split.")] = False,
     images: Annotated[bool, Opt("--images", help="Also give intervals over images and over classes.")] = False,
     out: Annotated[Path, Opt(help="Folder for rows, table and picture.")] = Path("runs/evaluate"),
@@ -55,18 +56,30 @@ def command(
     head: Annotated[str, Opt(help="omniglot: nearest, distance, prototype or attention; auto: as the weights were trained.")] = "auto",
 ):
     "Evaluate every method on your own features, under realistic, imbalanced tasks."
+    given = {k: v for k, v in ctx.params.items() if ctx.get_parameter_source(k).name == "COMMANDLINE"}
+    choose(protocol, ("disjoint", "veilleux2021", "omniglot"), "protocol")
     if protocol == "omniglot":
+        _refuse(given, ("queries", "dirichlet", "balanced", "change", "methods", "base", "tune", "images"), "without --protocol omniglot")
         from fewshot_nb.protocols import omniglot_command
-        return omniglot_command(features, head, data, image_size, tasks, seed, device, out)
+        ways, shots = given.get("way") and [given["way"]], given.get("shots") and _shots(shots)
+        return omniglot_command(features, head, data, image_size, tasks, seed, device, out, split, ways, shots)
+    _refuse(given, ("data", "image_size", "head"), "with --protocol omniglot")
     if balanced and dirichlet is not None: raise InputError("--balanced and --dirichlet exclude each other: give one of them.")
     marginal = "balanced" if balanced else f"dirichlet({2. if dirichlet is None else dirichlet!r})"
-    shots = [_shot(s) for group in shots for s in group.split(",") if s]
+    shots = _shots(shots)
     names = [m for group in methods for m in group.split(",") if m]
     _evaluate(features, shots, way, queries, marginal, change and not balanced, protocol, names, tasks, seed, device, base, split, tune, images, out)
 
-def _shot(text):
-    if not text.isdigit(): raise InputError(f"--shots {text!r} must be whole numbers, for instance --shots 1 5.")
-    return int(text)
+def _refuse(given, options, where):
+    "Refuse options that would be left unused."
+    found = [f"--{k.replace('_', '-')}" for k in options if k in given]
+    if found: raise InputError(f"{' and '.join(found)} {'have' if found[1:] else 'has'} a meaning only {where}: leave {'them' if found[1:] else 'it'} out.")
+
+def _shots(groups):
+    texts = [s for group in groups for s in group.split(",") if s]
+    for s in texts:
+        if not s.isdigit(): raise InputError(f"--shots {s!r} must be whole numbers, for instance --shots 1 5.")
+    return [int(s) for s in texts]
 
 # %% ../nbs/api/66_evaluate_command.ipynb #578c17bc
 def _evaluate(path, shots, way, queries, marginal, change, protocol, names, tasks, seed, device, base, split, tune, images, out):

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PROTOCOLS', 'SETTINGS', 'TEST_PART', 'TRAIN_PART', 'FIXED', 'LEARNED', 'METHODS', 'problem_spec', 'errors', 'pixels',
            'hog', 'modified_hausdorff', 'distance_transform', 'hausdorff_features', 'hausdorff', 'evaluate_embedding',
-           'embedding_of', 'shown', 'omniglot_command', 'train', 'judged', 'settled', 'method_row', 'flat',
-           'fixed_embedding', 'hausdorff_on_runs']
+           'embedding_of', 'shown', 'trained_on', 'omniglot_command', 'train', 'judged', 'settled', 'method_row',
+           'flat', 'fixed_embedding', 'hausdorff_on_runs']
 
 # %% ../nbs/api/68_protocols.ipynb #d5fe7926
 import functools, importlib, json, math, sys
@@ -211,20 +211,22 @@ def embedding_of(
     data="auto",  # where Omniglot lies, see `data.source`
     size: int | None = None,  # side of the images for a function; default 28
     device="cpu",  # where to embed
+    splits=tuple(TEST_PART),  # what they are for: only the test classes of these splits, and those of Lake's runs, are embedded
 ) -> tuple:  # (embeddings (n, dim), the bank they belong to, the head they were trained for)
-    "Embeddings of all of Omniglot's images."
+    "Embeddings of Omniglot's images."
     path, kind = Path(str(what)), Path(str(what)).suffix
     on = core.device(device)
     if kind == ".safetensors" or not kind and str(what) in nets.OWN:
         net, card = nets.own(str(what)) if str(what) in nets.OWN else nets.read(path)
         inner = getattr(net, "net", net)
         if size not in (None, inner.image_size): raise InputError(f"These weights look at images of {inner.image_size} pixels, but size={size} was asked for: leave it out.")
-        bank = characters(inner.image_size, data=data)
-        return nets.embed(net.to(on), bank.to(on)), bank, card.get("head", "nearest")
+        bank, head = judged(inner.image_size, splits, data), card.get("head", "nearest")
+        if head == "attention" and hasattr(net, "scale"): head = functools.partial(nets.attention, scale=float(net.scale))
+        return nets.embed(net.to(on), bank.to(on)), bank, head
     if kind in (".npz", ".npy", ".pt", ".parquet"):
         bank = characters(24, data=data)
         return _checked(_features(path), bank, str(what)).to(on), bank, "nearest"
-    f, bank = _function(str(what)), characters(size or 28, data=data)
+    f, bank = _function(str(what)), judged(size or 28, splits, data)
     with torch.no_grad(): z = torch.cat([torch.as_tensor(f(bank.take(torch.arange(i, min(i + 200, bank.n))).to(on))) for i in range(0, bank.n, 200)])
     return _checked(z, bank, str(what)), bank, "nearest"
 
@@ -264,14 +266,43 @@ def shown(
     "Errors in percent, a line for each split and protocol, a column for each way and shot."
     text = [f"{100*r.error:.1f} ± {100*r.half:.1f}" for r in rows.itertuples()]
     t = rows.assign(text=text, setting=[f"{w}-way {s}-shot" for w, s in zip(rows.way, rows.shot)])
-    t = t.pivot(index=["split", "protocol"], columns="setting", values="text").fillna("")
-    return t[[c for c in (f"{w}-way {s}-shot" for w, s in SETTINGS) if c in t]].reset_index().rename_axis(columns=None)
+    order = t.setting.unique()
+    return t.pivot(index=["split", "protocol"], columns="setting", values="text").fillna("")[order].reset_index().rename_axis(columns=None)
 
-def omniglot_command(embedding, head, data, size, tasks, seed, device, out):
+def trained_on(
+    what: str,  # an embedding, as for `embedding_of`
+    bank,  # all of Omniglot
+) -> Tensor:  # (classes,) bool
+    "The classes that weights were trained on, as far as their card tells; none for features and functions."
+    own, none = what in nets.OWN, torch.zeros(bank.classes, dtype=torch.bool)
+    if not own and Path(what).suffix != ".safetensors": return none
+    card = (nets.own(what) if own else nets.read(what))[1]
+    split, _, part = card.get("split", "").partition(" ")
+    if split not in SPLITS or card.get("data") != bank.source or bank.source == "glyphs": return none
+    return torch.as_tensor(in_part(bank.names, split, part))
+
+def _possible(splits, settings, data):
+    "Refuse problems that the test classes of a split cannot give; the weak split, with three characters of an alphabet, has no problems within one."
+    bank = characters(24, data=data)
+    for split in splits:
+        part = _part(bank, split)[0]
+        for protocol in [p for p in PROTOCOLS if split != "weak" or not PROTOCOLS[p]]:
+            for way, shot in settings: stream(part, problem_spec(protocol, way, shot), 1, 0)
+
+def omniglot_command(embedding, head, data, size, tasks, seed, device, out, split=None, ways=None, shots=None):
     "What `fewshot_nb evaluate --protocol omniglot` does; writes `omniglot.csv` into `out`."
-    z, bank, trained = embedding_of(str(embedding), data, size, device)
+    if head != "auto": choose(head, nets.HEADS, "head")
+    splits = list(TEST_PART) if split is None else [choose(s, {k: k for k in SPLITS}, "split") for s in split.split(",")]
+    settings = [(w, s) for w in ways or (20, 5) for s in shots or (1, 5)]
+    # what is asked for by name is not left out in silence: refused before anything is embedded
+    if ways or shots: _possible(splits, settings, data)
+    z, bank, trained = embedding_of(str(embedding), data, size, device, splits)
     if head == "auto": head = trained
-    rows = evaluate_embedding(z, bank, list(TEST_PART), head, tasks, seed)
+    rows = evaluate_embedding(z, bank, splits, head, tasks, seed, settings=settings)
+    head = head if isinstance(head, str) else "attention"
+    for s in splits:
+        seen = int((trained_on(str(embedding), bank) & torch.as_tensor(_in_test(bank, s))).sum())
+        if seen: print(f"Note: these weights were trained on {seen} of the {int(_in_test(bank, s).sum())} test classes of the split {s}; its errors are too low.")
     print(f"{bank}, {z.shape[1]}-d, head {head}; error in %, 95 % interval over {tasks} problems ({len(run_table())} for lake-runs)")
     print(shown(rows).to_string(index=False))
     with core.written_whole(Path(out)/"omniglot.csv") as part: rows.to_csv(part, index=False)
@@ -305,13 +336,13 @@ def train(
 # %% ../nbs/api/68_protocols.ipynb #49c63ade
 def judged(
     size: int,  # side in pixels
-    split: str,  # whose test classes
+    splits,  # names of splits, whose test classes
     data="auto",  # where Omniglot lies
 ) -> Bank:
-    "The classes that are judged: the test part of a split, and the alphabets of Lake's runs."
+    "The classes that are judged: the test parts of splits, and the alphabets of Lake's runs."
     bank = characters(size, data=data)
     runs = set(run_table().alphabet) if bank.source != "glyphs" else set()
-    return bank.select(torch.as_tensor(_in_test(bank, split)) | torch.tensor([n.split("/")[0] in runs for n in bank.names]))
+    return bank.select(np.any([[n.split("/")[0] in runs for n in bank.names], *[_in_test(bank, s) for s in splits]], 0))
 
 def settled(setting: dict) -> dict:
     "A setting with its `place`, such as `lake 0`, taken apart into split and seed."
@@ -332,7 +363,7 @@ def method_row(
     else:
         net, state = train(s, data, on, folder)
         inner = getattr(net, "net", net)
-        bank, head = judged(inner.image_size, s["split"], data), LEARNED[s["method"]]
+        bank, head = judged(inner.image_size, [s["split"]], data), LEARNED[s["method"]]
         if head == "attention": head = functools.partial(nets.attention, scale=float(net.scale))
         z = nets.embed(net, bank.to(on))
         images = state.step*(160 if s["method"] != "protonet" else 360)
@@ -367,7 +398,7 @@ def fixed_embedding(
 ) -> tuple:  # (embeddings, bank, head)
     "The embedding of a method that learns nothing."
     size, f, head = choose(method, FIXED, "method without training")
-    bank = judged(size, split, data)
+    bank = judged(size, [split], data)
     return torch.cat([f(bank.take(torch.arange(i, min(i + 100, bank.n))).to(device)) for i in range(0, bank.n, 100)]), bank, head
 
 def hausdorff_on_runs(
