@@ -8,7 +8,7 @@ import torch
 
 from fewshot_nb.core import InputError
 from fewshot_nb.data import bongard
-from fewshot_nb.data.bongard import SIZES, SPLITS, _concepts, _held_out, abstract, basic, free_form, programs, signatures, tasks, truth
+from fewshot_nb.data.bongard import SIZES, SPLITS, _concepts, _held_out, _pictures, _shapes, abstract, basic, free_form, nuisances, programs, signatures, tasks, told, truth
 from fewshot_nb.data.logo import execute, gather, pack, unpack
 from fewshot_nb.data.shapes import attributes, library, official
 from fewshot_nb.core import rng
@@ -87,6 +87,51 @@ def test_nothing_but_the_concept_tells_the_side():
         assert not (t.support[:, :, None] == t.query[:, None]).any()
         assert (t.query % 14 // 7 == t.query_labels).all() and (t.support % 14 // 7 == t.support_labels).all()
     assert torch.equal(tasks(some, [7, 3], draw=1).query, t.query[[7, 3]])
+
+
+@pytest.mark.parametrize("source", ["own", "official"])
+def test_a_picture_alone_does_not_tell_its_side(source, request):
+    "Strokes, scale, place, heading and ink of single pictures: a shallow learner stays at chance, and finds the leak of careless draws."
+    folder = None if source == "own" else str(request.getfixturevalue("shared")/"data"/"bongard_logo")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for some in (abstract(5, 3, folder), basic(600, 3, folder)):
+            x = nuisances(some)
+            for columns in (x, x[:, :5], x[:, 5:10], x[:, 10:]):
+                share, half = told(columns)
+                assert abs(share - 50) < 2*half, (some.names[0], share, half)
+            dressed = (x[:, 4] > 0).reshape(-1, 2, 7).sum(2)
+            assert np.abs(dressed[:, 0] - dressed[:, 1]).mean() < .3 and 0 < dressed.mean() < 7  # all strokes of a dressed shape may be normal by chance
+        known, rows = _shapes("own" if folder is None else "official", folder), []
+        for concept in _concepts("own" if folder is None else "official", folder)[0]*4:
+            value = truth(known)[concept[0]]
+            rows.append(np.concatenate([rng(len(rows), "careless").choice(np.flatnonzero(value == v), 7, replace=False) for v in (0, 1)]))
+        careless = _pictures(rng(0, "careless"), known, np.concatenate(rows)[:, None], 150., 320., {})
+        share, half = told(nuisances(replace(some, pictures=careless)))
+        assert share - half > 51, (share, half)
+
+
+def test_both_shapes_of_a_pair_are_replaced_by_shapes_as_fit_for_strokes():
+    some = basic(700, 2)
+    pairs = np.arange(len(library()), 700)
+    p = some.part(pairs).pictures
+    dressed = (np.maximum.reduceat(p.actions.stroke, p.actions.first[:-1]) > 0).reshape(-1, 14, 2)
+    able = dressed[:, 7:].any(1)  # whether the positives bear strokes, in each place of the pair
+    assert not dressed[:, :7].any(1)[~able].any() and dressed[:, :7].mean(1)[able].mean() > .9 and 0 < able.mean() < 1
+    marks = signatures(p.actions, strokes=False, scale=True).reshape(len(pairs), 14, 2, -1)
+    same = lambda a, b: (np.abs(a - b) < 1e-3*(1 + np.abs(b))).all(-1)
+    a, b, last = marks[:, 7, 0], marks[:, 7, 1], marks[:, 6]
+    assert not any(same(last[:, k], v).any() for k in (0, 1) for v in (a, b)) and not same(last[:, 0], last[:, 1]).any()
+    assert not same(marks[:, :6, 0], marks[:, :6, 1]).any()  # never twice the same shape: that would be a concept of its own
+
+
+def test_no_two_free_form_problems_have_one_concept():
+    some = free_form(150, 4, [(4,), (3, 3)])
+    marks = signatures(some.pictures.actions)
+    one, two = marks[:150*14].reshape(150, 14, 1, -1)[:, 7:8], marks[150*14:].reshape(150, 14, 2, -1)[:, 7:8]
+    for m in (one.reshape(150, -1), two.reshape(150, -1)):
+        same = (np.abs(m[:, None] - m) < 1e-3*(1 + np.abs(m))).all(-1)
+        assert (same == np.eye(150, dtype=bool)).all()
 
 
 def test_the_bank_draws_what_the_tasks_ask_for():

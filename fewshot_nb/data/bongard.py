@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS_OF_PROBLEM', 'SPLITS', 'SETTINGS', 'TURNS', 'CHANGED', 'SYMMETRIC_TRANSPOSED', 'SIZES', 'Problems',
-           'signatures', 'joined', 'free_form', 'sheet', 'basic', 'truth', 'abstract', 'problem', 'benchmark', 'tasks',
-           'save', 'load', 'Files', 'Released', 'read', 'programs', 'write']
+           'signatures', 'joined', 'free_form', 'sheet', 'basic', 'truth', 'abstract', 'nuisances', 'told', 'problem',
+           'benchmark', 'tasks', 'save', 'load', 'Files', 'Released', 'read', 'programs', 'write']
 
 # %% ../../nbs/api/09_data_bongard.ipynb #6fab6c29
 import functools, json
@@ -16,7 +16,7 @@ from ..core import InputError, choose, rng, seed_sequence, writable, written_who
 from .bank import Bank
 from .logo import HEAVY, KINDS, STROKES, Actions, Poses, bounds, draw_poses, execute, gather, overlap, pack, parse, unpack
 from .render import PictureBank, Pictures
-from .shapes import ATTRIBUTES, Shapes, library, official
+from .shapes import ATTRIBUTES, Shapes, library, official, portraits
 from ..samplers import TaskBatch, given
 
 # %% ../../nbs/api/09_data_bongard.ipynb #bcc9dfa0
@@ -60,7 +60,7 @@ def signatures(
     strokes: bool = True,  # whether stroke types count
     scale: bool = False,  # True: shapes of different sizes count as the same
     dots: int = 12,  # points on each stroke
-) -> np.ndarray:  # (shape, 18)
+) -> np.ndarray:  # (shape, 18); fewer without strokes, more with scale
     "Numbers that are equal for shapes that are equal up to place and heading; of the order of the shape's size."
     path, first = execute(actions), actions.first
     x, y, _ = path.at(np.arange(len(path.x))[:, None], (np.arange(dots) + .5)/dots)
@@ -75,6 +75,7 @@ def signatures(
         m = lambda p, q: add(weight*z**p*z.conj()**q)
         one, two, three, other = m(2, 1), m(2, 0), m(3, 0), m(3, 1)
         parts = [m(0, 0).real, m(1, 1).real, m(2, 2).real, np.abs(one), np.abs(two), np.abs(three)]
+        if scale: parts += [np.abs(m(p, 0)) for p in range(4, 10)]  # tells a heptagon from an octagon
         chiral = one**2*two.conj(), one*two*three.conj(), two*other.conj()  # unchanged by turning, conjugated by a mirror
         out += parts + [c.imag for c in chiral]
     return np.stack(out, 1)
@@ -169,6 +170,9 @@ def _changed(random, drafts):
     new = _Drafts(drafts.kind.copy(), drafts.turn.copy(), drafts.stroke.copy(), drafts.size)
     at, way = (random.uniform(size=n)*drafts.size).astype(int), random.integers(0, 3, n)
     way = np.where((way == 1) & (at == 0), 2*random.integers(0, 2, n), way)
+    wanted = (drafts.kind == random.integers(0, 2, n)[:, None]) & (np.arange(9) < drafts.size[:, None])  # lines become arcs as often as arcs lines, else negatives had less ink
+    at = np.where(way == 0, (wanted*random.uniform(.01, 1, wanted.shape)).argmax(1), at)
+    way = np.where((way == 0) & ~wanted.any(1), 2, way)
     flip, bend, dress = (rows[way == w] for w in range(3))
     new.kind[flip, at[flip]] ^= 1
     off = np.abs((np.array(CHANGED) - drafts.turn[bend, at[bend]][:, None] + 180) % 360 - 180) > 45
@@ -202,13 +206,20 @@ def _negatives(random, slots, counted, wanted=7, tries=200):
     raise InputError(f"{(done < wanted).sum()} problems found no {wanted} different negatives in {tries} tries: take more actions.")
 
 # %% ../../nbs/api/09_data_bongard.ipynb #e5c77216
+def _again(marks):
+    "Which problems have a concept that an earlier one has, or two shapes that are the same (then \"the other one changed\" is no change)."
+    same = np.ones((len(marks[0]),)*2, bool)
+    for column in np.concatenate(marks, 1).T: same &= np.abs(column[:, None] - column) < 1e-3*(1 + np.abs(column))
+    return np.flatnonzero(np.triu(same, 1).any(0) | (_same(*marks) if len(marks) == 2 else False))
+
 def _free_form(random, setting, n, counted):
     "Pictures of `n` free-form problems of one setting, such as (4, 5) actions."
     slots = [_programs(random, np.full(n, size), counted) for size in setting]
-    if len(slots) == 2 and setting[0] == setting[1]:  # the two shapes must differ, else "the other one changed" is no change
-        while len(twins := np.flatnonzero(_same(*(signatures(s.packed()) for s in slots)))):
-            new = _programs(random, slots[1].size[twins], counted)
-            for f in ("kind", "turn", "stroke"): getattr(slots[1], f)[twins] = getattr(new, f)
+    while len(again := _again([signatures(s.packed()) for s in slots])):
+        counted["concepts drawn again"] = counted.get("concepts drawn again", 0) + len(again)
+        for slot in slots:
+            new = _programs(random, slot.size[again], counted)
+            for f in ("kind", "turn", "stroke"): getattr(slot, f)[again] = getattr(new, f)
     found, which = _negatives(random, slots, counted)
     grid = np.arange(n)
     parts, order = [], []
@@ -302,12 +313,17 @@ def _several(random, mask, k):
     if (mask.sum(1) < k).any(): return None
     return np.argsort(np.where(mask, random.uniform(size=mask.shape), 2), 1)[:, :k]
 
-def _pictures(random, shapes, rows, low, high, counted, banned=None):
-    "Pictures of shapes given by number: rows (image, slot), -1 for an empty slot; `banned` (image,) stroke types that are not used."
+def _matched(random, able):
+    "Which shapes are dressed, where those that `able` (problem, 2, slot) tells may be: as many on either side of a problem."
+    least = able.sum(2).min(1)[:, None, None]
+    return able & (np.argsort(np.argsort(np.where(able, random.uniform(size=able.shape), 2), 2), 2) < least)
+
+def _pictures(random, shapes, rows, low, high, counted, banned=None, matched=False):
+    "Pictures of shapes given by number: rows (image, slot), -1 for an empty slot; `banned` (image,) stroke types that are not used; `matched`: both sides of a problem have equally many plain shapes."
     on = rows >= 0
     image = np.repeat(np.arange(len(rows)), on.sum(1))
     actions = gather(pack(shapes.actions), rows[on])
-    dressed = shapes.stamp[rows[on]]
+    dressed = _matched(random, shapes.stamp[rows].reshape(-1, 2, 7)).ravel() if matched else shapes.stamp[rows[on]]
     actions = _strokes(random, actions, dressed)
     for names in set(banned or ()):
         if names:
@@ -349,11 +365,13 @@ def basic(
     if len(large): rows[large, :7, 0] = _several(random, other(a[large]), 7)
     pair = np.flatnonzero(b >= 0)
     if len(pair):
-        for slot, s, at in ((0, a[pair], slice(0, 3)), (1, b[pair], slice(3, 6))):
-            mask = other(s)
-            mask |= fair(s) & (mask.sum(1, keepdims=True) < 3)
+        for slot, s, t, at in ((0, a[pair], b[pair], slice(0, 3)), (1, b[pair], a[pair], slice(3, 6))):
+            mask = other(s) & ~alike[t]  # two of the other shape would be a concept of its own
+            mask |= fair(s) & ~alike[t] & (mask.sum(1, keepdims=True) < 3)
             rows[pair, at, slot] = _several(random, mask, 3)
-        rows[pair, 6] = _several(random, ~alike[a[pair]] & ~alike[b[pair]], 2)
+        new = [fair(s[pair]) & ~alike[t[pair]] for s, t in ((a, b), (b, a))]  # neither is one of the pair
+        rows[pair, 6, 0] = _several(random, new[0], 1)[:, 0]
+        rows[pair, 6, 1] = _several(random, new[1] & ~alike[rows[pair, 6, 0]], 1)[:, 0]
     pictures = _pictures(random, known, rows.reshape(-1, 2), 150., 260., counted)
     concepts = [known.names[i] + (f" and {known.names[j]}" if j >= 0 else "") for i, j in zip(a, b)]
     names = [f"bd_{c.replace(' and ', '-').replace(' ', '_')}_{k:04d}" for k, c in enumerate(concepts)]
@@ -371,6 +389,43 @@ def truth(
     s, t = table["symmetric"], table["self_transposed"]
     return table | {SYMMETRIC_TRANSPOSED: np.where((s < 0) | (t < 0), -1, s*t)}
 
+@functools.lru_cache(4)
+def _unlike(source, folder):
+    "(shape, shape) how unlike two shapes are in what must not tell the answer: number of strokes, their length, and whether they may be dressed."
+    known = _shapes(source, folder)
+    actions = pack(known.actions)
+    long = np.log(np.add.reduceat(execute(actions).long, actions.first[:-1]))
+    unlike = lambda v: np.abs(v[:, None] - v)
+    return 2.*unlike(np.diff(actions.first)) + 6*unlike(long) + 3*unlike(known.stamp.astype(float))
+
+@functools.lru_cache(4)
+def _nuisances(source, folder):
+    "(shape, column) 0 or 1: which bin of number of strokes (plain and dressable apart), of their length, of ink, and of extent a shape is in."
+    known = _shapes(source, folder)
+    actions = pack(known.actions)
+    path = execute(actions)
+    box = bounds(path, actions.first)
+    bins = lambda v, n: np.searchsorted(np.quantile(v, np.arange(1, n)/n), v)
+    long, wide = np.add.reduceat(path.long, actions.first[:-1]), np.hypot(*(box[:, 2:] - box[:, :2]).T)
+    ink = portraits(known.actions, scale=180).draw(64).mean((1, 2))
+    return np.concatenate([np.eye(n)[v] for v, n in ((np.diff(actions.first) + 10*known.stamp, 20), (bins(long, 8), 8), (bins(ink, 8), 8), (bins(ink/long, 6), 6), (bins(wide, 10), 10))], 1)
+
+def _balanced(random, drawn, nuisances, groups):
+    "Of the sets of shapes drawn for each problem (problem, try, 14) the one that best evens out what the earlier problems of its group lack; in random order, one by one, since each choice rests on those before."
+    gap, total = np.float32([-1]*7 + [1]*7), np.zeros((max(groups) + 1, nuisances.shape[1]))
+    shift = np.stack([gap @ nuisances[d] for d in drawn])  # (problem, try, column)
+    chosen = np.zeros(len(drawn), int)
+    for p in random.permutation(len(drawn)):
+        chosen[p] = np.square(total[groups[p]] + shift[p]).sum(1).argmin()
+        total[groups[p]] += shift[p, chosen[p]]
+    return drawn[np.arange(len(drawn)), chosen]
+
+@functools.lru_cache(4)
+def _table(source, folder):
+    "`truth`, with -1 for shapes that look like an earlier one: no shape is twice in a problem, or on both sides by labels that differ."
+    again = np.triu(_alike(source, folder), 1).any(0)
+    return {a: np.where(again, -1, v) for a, v in truth(_shapes(source, folder)).items()}
+
 def _masks(table, concept):
     "Positives and the three kinds of negatives of a concept (1 or 2 attributes): four boolean (shape,)."
     if len(concept) == 1: v = table[concept[0]]; return v == 1, v == 0, v == 0, v == 0
@@ -380,7 +435,7 @@ def _masks(table, concept):
 @functools.lru_cache(4)
 def _concepts(source, folder):
     "All valid concepts: single attributes, then pairs that have enough shapes of each kind."
-    table = truth(_shapes(source, folder))
+    table = _table(source, folder)
     names = list(table)
     enough = lambda c, least: all(m.sum() >= k for m, k in zip(_masks(table, c), least))
     single = [(a,) for a in names if enough((a,), (7, 7, 7, 7))]
@@ -388,20 +443,25 @@ def _concepts(source, folder):
     return single, sorted(pairs, key=lambda c: -min(m.sum() for m in _masks(table, c)[:3]))
 
 # %% ../../nbs/api/09_data_bongard.ipynb #aa875ce2
-def _abstract(random, source, concepts, counted):
-    "Pictures of one abstract problem for each entry of `concepts`."
+def _abstract(random, source, concepts, counted, groups=None, tries=16):
+    "Pictures of one abstract problem for each entry of `concepts`; within each of the `groups` (problem,) nuisances tell nothing of the side."
     known = _shapes(*source)
-    table, rows = truth(known), np.full((len(concepts), 14), -1)
+    table, drawn, apart = _table(*source), np.full((len(concepts), tries, 14), -1), _unlike(*source)
     for concept in sorted(set(concepts)):
         mine = np.array([i for i, c in enumerate(concepts) if c == concept])
-        masks = [np.broadcast_to(m, (len(mine), len(known))) for m in _masks(table, concept)]
+        masks, rows = [np.broadcast_to(m, (len(mine)*tries, len(known))) for m in _masks(table, concept)], np.full((len(mine)*tries, 14), -1)
         counts = [7, 7] if len(concept) == 1 else [7, 3, 3, 1]
-        found = [_several(random, m, k) for m, k in zip(masks, counts)]
-        if any(f is None for f in found):
+        if any(m[0].sum() < k for m, k in zip(masks, counts)):
             raise InputError(f"The concept {' and '.join(concept)} has too few shapes: {', '.join(str(m[0].sum()) for m in masks[:len(counts)])} where {', '.join(map(str, counts))} are needed (positives, then negatives).")
-        rows[mine, 7:], rows[mine, :7] = found[0], np.concatenate(found[1:], 1)
+        rows[:, 7:] = _several(random, masks[0], 7)
+        for k, mask in enumerate(m for m, count in zip(masks[1:], counts[1:]) for _ in range(count)):
+            free = mask.copy()
+            np.put_along_axis(free, rows[:, :k], False, 1)
+            rows[:, k] = np.where(free, apart[rows[:, 7 + k]] + random.gumbel(size=free.shape), np.inf).argmin(1)
+        drawn[mine] = rows.reshape(len(mine), tries, 14)
+    rows = _balanced(random, drawn, _nuisances(*source), np.zeros(len(concepts), int) if groups is None else groups)
     banned = [tuple(s for a in c for s in _BANNED.get(a, ())) for c in concepts for _ in range(14)]
-    return _pictures(random, known, rows.reshape(-1, 1), 150., 320., counted, banned)
+    return _pictures(random, known, rows.reshape(-1, 1), 150., 320., counted, banned, matched=True)
 
 def abstract(
     n: int = 20,  # problems for each concept
@@ -421,6 +481,32 @@ def abstract(
     pictures = _abstract(rng(seed, "abstract"), source, each, counted)
     names = [f"hd_{'-'.join(c)}_{k % n:04d}" for k, c in enumerate(each)]
     return Problems(pictures, np.full(len(each), 2), names, [" and ".join(c) for c in each], np.zeros(len(each), int), counted)
+
+# %% ../../nbs/api/09_data_bongard.ipynb #3e13dbdb
+def nuisances(
+    problems: Problems,  # any
+) -> np.ndarray:  # (picture, 11)
+    "What must not tell a picture's side: shares of the four dressed strokes, whether there is one, scale, middle (x, y), heading (cosine, sine), share of inked pixels."
+    p, a, n = problems.pictures, problems.pictures.actions, problems.pictures.n
+    picture, box = np.repeat(p.image, np.diff(a.first)), bounds(execute(a, *p.poses), a.first)
+    each = lambda v, at=p.image: np.bincount(at, v, n)/np.bincount(at, minlength=n)
+    dressed, turn = [each(a.stroke == k, picture) for k in range(1, 5)], np.radians(p.poses.heading)
+    middle = (box[:, :2] + box[:, 2:]).T/2
+    return np.stack(dressed + [np.sum(dressed, 0) > 0, each(p.poses.scale), *map(each, middle), each(np.cos(turn)), each(np.sin(turn)), p.draw(32).mean((1, 2))], 1)
+
+def told(
+    x: np.ndarray,  # (picture, column), such as `nuisances`; 14 pictures a problem
+) -> tuple:  # (% of pictures sorted rightly, half of its 95 % interval over problems)
+    "What a shallow learner makes of numbers of single pictures: 50 % where they tell nothing."
+    x = (x - x.mean(0))/np.maximum(x.std(0), 1e-9)
+    i, j = np.triu_indices(x.shape[1])
+    x = np.concatenate([np.ones((len(x), 1)), x, x[:, i]*x[:, j]], 1).reshape(-1, 14, 1 + x.shape[1] + len(i))
+    y, right = np.repeat([-1., 1], 7), np.zeros(len(x))
+    for test in (np.arange(len(x)) % 2 == 0, np.arange(len(x)) % 2 == 1):
+        train = x[~test].reshape(-1, x.shape[2])
+        w = np.linalg.solve(train.T @ train + len(train)*1e-2*np.eye(x.shape[2]), train.T @ np.tile(y, (~test).sum()))
+        right[test] = ((x[test] @ w > 0) == (y > 0)).mean(1)
+    return 100*right.mean(), 196*right.std()/len(right)**.5
 
 # %% ../../nbs/api/09_data_bongard.ipynb #a512cd01
 def problem(
@@ -483,7 +569,7 @@ def benchmark(
         bd.split[random.permutation(some(4000))[:some(480)]] = SPLITS.index("test_bd")
         each = [seen[i % len(seen)] for i in range(some(3680))] + [c for c in combined + new for _ in range(some(20))]
         split = np.repeat([0, SPLITS.index("test_hd_comb"), SPLITS.index("test_hd_novel")], [some(3680), 20*some(20), 16*some(20)])
-        hd = Problems(_abstract(rng(seed, "abstract"), source, each, counted), np.full(len(each), 2), _numbered(each), [" and ".join(c) for c in each], split, counted)
+        hd = Problems(_abstract(rng(seed, "abstract"), source, each, counted, split), np.full(len(each), 2), _numbered(each), [" and ".join(c) for c in each], split, counted)
         whole = _merged([ff, bd, hd])
         whole.counted["novel attribute"] = novel
     train = random.permutation(np.flatnonzero(whole.split == 0))

@@ -59,7 +59,7 @@ def train_solver(
         drawn = time.perf_counter() - start
         logits = state.net(support, query)
         return dict(loss=F.cross_entropy(logits.flatten(0, 1), labels.flatten()), accuracy=(logits.argmax(-1) == labels).float().mean(), drawing=torch.tensor(drawn))
-    settings = dict(trainer="solver", name=name, size=size, batch=batch, rate=rate, width=width, steps=steps, problems=len(problems))
+    settings = dict(trainer="solver", name=name, size=size, batch=batch, rate=rate, width=width, problems=len(problems))  # not the steps: the rate is constant, so a longer training goes on where a shorter one ended
     run(descend(loss), state, min(steps, until or steps), checkpoint, settings=settings, log=min(20, steps), desc=name)
     return net.eval(), state
 
