@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from .inductive import one_hot
+from .inductive import adam, class_logits, one_hot, weight_gradient
 
 # %% ../../nbs/api/34_inference_fast.ipynb #db7a31b8
 try: from numba import njit
@@ -30,27 +30,27 @@ def tim_torch(
     lr: float,
 ) -> Float[Tensor, "task way dim"]:
     "The weights after `steps` steps of Adam on the loss of TIM (alpha = 1) or alpha-TIM."
-    n, Z, Y = support.shape[1], torch.cat([support, query], 1), one_hot(labels, W.shape[1], support.dtype).mT
-    W, m, v, one = W.clone(), torch.zeros_like(W), torch.zeros_like(W), torch.ones((), device=W.device)
-    for t in range(1, steps + 1):
-        logits = torch.baddbmm(W.square().sum(-1, keepdim=True), W, Z.mT, beta=-temperature/2, alpha=temperature)
-        G = _logit_gradient(logits.log_softmax(1), Y, n, alpha, *weights)
-        g = torch.baddbmm(W*G.sum(-1, keepdim=True), G, Z, beta=-temperature, alpha=temperature)
-        torch._fused_adam_([W], [g], [m], [v], [], [one*t], lr=lr, beta1=.9, beta2=.999,
-            weight_decay=0, eps=1e-8, amsgrad=False, maximize=False, grad_scale=None, found_inf=None)
-    return W
+    Z, Y = torch.cat([support, query], 1), one_hot(labels, W.shape[1], support.dtype).mT.contiguous()
+    share = torch.zeros_like(Z[0, :, 0])
+    share[support.shape[1]:] = 1/query.shape[1]  # what each sample counts in the marginal
+    def gradient(W): return weight_gradient(W, _logit_gradient(class_logits(W, Z, temperature), Y, share, alpha, *weights), Z, temperature)
+    return adam(W, gradient, steps, lr)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #25f28dfd
-def _logit_gradient(log_p, Y, n, alpha, ce, marginal, conditional):
-    "The gradient of the loss with respect to logits (task, way, sample), of which the first `n` samples are support."
-    log_p = log_p.clamp_min(-87.3)
-    P, beta, n_query = log_p.exp(), alpha - 1, log_p.shape[2] - n
-    mean = P[..., n:].mean(-1, keepdim=True).log()
-    if abs(beta) < .05: level = lambda x: torch.expm1(beta*x)/beta if beta else x
-    else: level = lambda x: (beta*x).exp()/beta
-    g = (alpha/n_query)*(marginal*level(mean) - conditional*level(log_p[..., n:]))
-    Q = P[..., n:]
-    return torch.cat([(P[..., :n] - Y)*(ce/n), Q*(g - (Q*g).sum(1, keepdim=True))], -1)
+def _logit_gradient(logits, Y, share, alpha, ce, marginal, conditional):
+    "The gradient of the loss with respect to logits (task, way, sample), of which the first ones are support; `logits` are overwritten."
+    n, n_query, beta = Y.shape[2], logits.shape[2] - Y.shape[2], alpha - 1
+    log_p = torch.log_softmax(logits, 1, out=logits).clamp_min_(-87.3)
+    P = log_p.exp()
+    mean = (P @ share)[..., None].log_()
+    scale = alpha/n_query/(beta or 1)
+    for x in (mean, log_p) if beta else ():
+        x.mul_(beta)
+        x.expm1_() if abs(beta) < .05 else x.exp_()
+    g = torch.add(mean.mul_(marginal*scale), log_p, alpha=-conditional*scale)
+    G = torch._softmax_backward_data(g, P, 1, P.dtype)
+    G[..., :n] = P[..., :n].sub_(Y).mul_(ce/n)
+    return G
 
 # %% ../../nbs/api/34_inference_fast.ipynb #74731c2b
 def _jit(function):

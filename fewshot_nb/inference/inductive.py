@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['gaussian_tasks', 'l2', 'centred', 'one_hot', 'prototypes', 'check_range', 'check_whole', 'in_blocks', 'Method',
-           'Base', 'Fitted', 'ProtoNet', 'SimpleShot', 'adam', 'head_gradient', 'Baseline', 'BaselinePP']
+           'Base', 'Fitted', 'ProtoNet', 'SimpleShot', 'adam', 'class_logits', 'weight_gradient', 'head_gradient',
+           'Baseline', 'BaselinePP']
 
 # %% ../../nbs/api/31_inference_inductive.ipynb #696ab0fe
 import concurrent.futures, dataclasses, math, numbers
@@ -56,7 +57,9 @@ def centred(
 ):
     "CL2N of Wang et al. (2019), SimpleShot: `(support, query)` minus a mean, then divided by their length."
     if mean is None: mean = support.mean(1, keepdim=True)
-    return l2(support - mean), l2(query - mean)
+    return _l2_in_place(support - mean), _l2_in_place(query - mean)
+
+def _l2_in_place(x): return x.div_(torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min_(1e-12))
 
 # %% ../../nbs/api/31_inference_inductive.ipynb #9a39024c
 def one_hot(labels: Int[Tensor, "task sample"], way: int, dtype=torch.float32) -> Float[Tensor, "task sample way"]:
@@ -296,21 +299,39 @@ def adam(
             weight_decay=0, eps=1e-8, amsgrad=False, maximize=False, grad_scale=None, found_inf=None)
     return W
 
+# %% ../../nbs/api/31_inference_inductive.ipynb #3271c087
+def class_logits(
+    W: Float[Tensor, "task way dim"],  # one weight vector a class
+    Z: Float[Tensor, "task sample dim"],  # features
+    temperature: float,  # tau
+) -> Float[Tensor, "task way sample"]:
+    "`losses.distance_logits`, class-major and in one product."
+    return torch.baddbmm(torch.linalg.vecdot(W, W)[..., None], W, Z.mT, beta=-temperature/2, alpha=temperature)
+
+def weight_gradient(
+    W: Float[Tensor, "task way dim"],  # one weight vector a class
+    G: Float[Tensor, "task way sample"],  # the gradient with respect to `class_logits`
+    Z: Float[Tensor, "task sample dim"],  # features
+    temperature: float,  # tau
+) -> Float[Tensor, "task way dim"]:
+    "The gradient with respect to the weights."
+    return (W*G.sum(-1, keepdim=True)).baddbmm_(G, Z, beta=-temperature, alpha=temperature)
+
 # %% ../../nbs/api/31_inference_inductive.ipynb #1418b8cc
 def head_gradient(
     W: Float[Tensor, "task way dim"],  # the head's weights
     support: Float[Tensor, "task shot dim"],  # labelled features
-    y: Float[Tensor, "task shot way"],  # their classes, one-hot
+    y: Float[Tensor, "task way shot"],  # their classes, one-hot
     temperature: float = 15,  # tau
     floor: float = 0,  # added to the probability inside the logarithm
 ) -> Float[Tensor, "task way dim"]:
     "The gradient of the mean of -log(p_y + floor) with respect to the weights."
-    P = (temperature*(W @ support.mT - W.square().sum(-1, keepdim=True)/2)).softmax(1)  # class-major: task, way, shot
-    G = (P - y.mT)/support.shape[1]
+    P = class_logits(W, support, temperature).softmax(1)
+    G = (P - y).div_(support.shape[1])
     if floor:
-        p = (P*y.mT).sum(1, keepdim=True)
-        G = G*(p/(p + floor))
-    return temperature*(G @ support - G.sum(-1, keepdim=True)*W)
+        p = P.mul_(y).sum(1, keepdim=True)
+        G.mul_(p/(p + floor))
+    return weight_gradient(W, G, support, temperature)
 
 # %% ../../nbs/api/31_inference_inductive.ipynb #6917ac19
 @dataclass(frozen=True)
@@ -321,6 +342,7 @@ class Baseline(Method):
     steps: int = 100  # of Adam
     floor: float = 1e-12  # inside the logarithm of the cross-entropy; 0 for the loss as the paper writes it
     name, title, source, transductive = "baseline", "Baseline", "Chen et al. 2019", False
+    block = 64  # its training reads the support only
 
     def __post_init__(self):
         check_range("temperature", self.temperature)
@@ -330,7 +352,7 @@ class Baseline(Method):
 
     def train(self, support, labels, way):
         "The head's weights after training."
-        y = one_hot(labels, way, support.dtype)
+        y = one_hot(labels, way, support.dtype).mT.contiguous()
         gradient = lambda W: head_gradient(W, support, y, self.temperature, self.floor)
         return adam(prototypes(support, labels, way), gradient, self.steps, self.lr)
 

@@ -12,17 +12,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from ..core import InputError, choose
-from .inductive import Base, Method, _Centred, centred, check_range, check_whole, l2, one_hot, prototypes
+from .inductive import Base, Method, _Centred, centred, check_range, check_whole, class_logits, l2, one_hot, prototypes
 from .transductive import _check_engine, pick_engine
 from ..losses import distance_logits
 
 # %% ../../nbs/api/33_inference_later.ipynb #4f82f6b1
 _UNVERIFIED = "unverified against the authors' code"
-
-# %% ../../nbs/api/33_inference_later.ipynb #9bdddd8c
-def _class_logits(W, Z, temperature):
-    "`losses.distance_logits` as (task, way, sample)."
-    return torch.baddbmm(W.square().sum(-1, keepdim=True), W, Z.mT, beta=-temperature/2, alpha=temperature)
 
 # %% ../../nbs/api/33_inference_later.ipynb #952915b9
 @dataclass(frozen=True)
@@ -58,10 +53,10 @@ def _predict(self: TIMADM, support, labels, query, way):
     weight = torch.full(Z.shape[1:2], n/query.shape[1], dtype=Z.dtype, device=Z.device)  # what each sample counts
     weight[:n] = self.ce/(1 + self.conditional)
     for _ in range(self.steps):
-        log_p = _class_logits(W, Z, self.temperature).log_softmax(1)
-        q = torch.cat([Y, _assign(log_p[..., n:], self.marginal, self.conditional)], -1)*weight
-        p = log_p.exp()*weight
-        W = ((q - p) @ Z + p.sum(-1, keepdim=True)*W)/q.sum(-1, keepdim=True)
+        log_p = class_logits(W, Z, self.temperature).log_softmax(1)
+        q, p = torch.cat([Y, _assign(log_p[..., n:], self.marginal, self.conditional)], -1), log_p.exp()
+        p_sum, q_sum = (p @ weight)[..., None], (q @ weight)[..., None]
+        W = (p_sum*W).baddbmm_((q - p).mul_(weight), Z).div_(q_sum)
     return distance_logits(W, query, self.temperature).softmax(-1)
 
 TIMADM.predict = _predict
@@ -89,11 +84,11 @@ class SoftKMeans(Method):
 # %% ../../nbs/api/33_inference_later.ipynb #d7658ac7
 def _predict(self: SoftKMeans, support, labels, query, way):
     W, Y = prototypes(support, labels, way), one_hot(labels, way, support.dtype).mT
-    sums, counts, v = Y @ support, Y.sum(-1, keepdim=True), 0
+    sums, counts, v = Y @ support, Y.sum(-1, keepdim=True), torch.zeros_like(Y[..., :1])
     for _ in range(self.steps):
-        p = (_class_logits(W, query, 1) + self.price*v).softmax(1)
+        p = class_logits(W, query, 1).add_(v, alpha=self.price).softmax(1)
         v = (p.mean(-1, keepdim=True) + 1e-6).log()
-        W = (sums + p @ query)/(counts + p.sum(-1, keepdim=True))
+        W = torch.baddbmm(sums, p, query).div_(counts + p.sum(-1, keepdim=True))
     return p.mT
 
 SoftKMeans.predict = _predict

@@ -49,12 +49,13 @@ def rectified(
     scale: float = 10,  # of the cosines inside the softmax
 ) -> Float[Tensor, "task way dim"]:
     "Prototypes corrected by the queries: Liu et al. (2020) as run by Veilleux et al. (2021)."
-    shift = support.mean(1, keepdim=True) - query.mean(1, keepdim=True)
-    samples, start = torch.cat([support, query + shift], 1), prototypes(support, labels, way)
-    weights = (scale*l2(samples) @ l2(start).mT).softmax(-1)
-    members = one_hot(weights.argmax(-1), way, samples.dtype)
-    count = members.sum(1)[..., None]
-    return torch.where(count > 0, ((members*weights).mT @ samples)/count.clamp_min(1), start)
+    samples, start = torch.cat([support, query], 1), prototypes(support, labels, way)
+    samples[:, support.shape[1]:] += support.mean(1, keepdim=True) - query.mean(1, keepdim=True)
+    lengths = torch.linalg.vector_norm(samples, dim=-1).clamp_min_(1e-12)[:, None]
+    weights = (scale*l2(start) @ samples.mT).div_(lengths).softmax(1)  # class-major: task, way, sample
+    members = one_hot(weights.argmax(1), way, samples.dtype).mT
+    count = members.sum(-1, keepdim=True)
+    return torch.where(count > 0, ((members*weights) @ samples)/count.clamp_min(1), start)
 
 # %% ../../nbs/api/32_inference_transductive.ipynb #28ff62c3
 @dataclass(frozen=True)
