@@ -87,11 +87,12 @@ def _linear_algebra():
     import torch
     ops = torch.ops.aten
     def batch(shape): return math.prod(shape[:-2])
-    def inverse(a, *args, **kwargs): return 2*batch(a)*a[-1]**3
+    def product(start, a, b, **kwargs): return 2*math.prod(a)*b[-1]
     def solve(a, b, *args, left=True, **kwargs): return batch(a)*(2*a[-1]**3//3 + 2*a[-1]**2*(b[-1] if left else b[-2]))
     def eigh(a, *args, **kwargs): return 9*batch(a)*a[-1]**3
     def qr(a, *args, **kwargs): return 4*batch(a)*a[-2]*a[-1]*min(a[-2:])
-    return {ops.linalg_inv_ex: inverse, ops._linalg_solve_ex: solve, ops._linalg_eigh: eigh, ops.linalg_qr: qr}
+    def cholesky(a, *args, **kwargs): return batch(a)*a[-1]**3//3
+    return {ops.baddbmm_: product, ops.linalg_cholesky_ex: cholesky, ops.cholesky_inverse: lambda a, *args, **kwargs: 2*cholesky(a), ops._linalg_solve_ex: solve, ops._linalg_eigh: eigh, ops.linalg_qr: qr}
 
 def own_operations(method, tasks) -> float:
     "Floating-point operations a task in the products and decompositions of `method` (its torch engine), counted by torch; of many equal steps 20 are counted."
@@ -139,15 +140,15 @@ def measure(
     device,
     seconds: float = 1,  # that one repetition may take
     repeats: int = 3,
-    start: int = 4,  # tasks of the first call
+    start: int = 8,  # tasks of the first call
 ):
     "The seconds a task of each repetition, in rising order, and the number of tasks that were timed."
     some = lambda n: (*(x[:n] for x in tasks[:3]), *tasks[3:])
     start = min(start if device.type == "cpu" else max(start, 512), len(tasks[0]))  # a GPU's pace on few tasks tells nothing
     run(some(min(start, 2)))  # compiles, fills caches
-    pace = seconds_of(lambda: run(some(start)), device, 1)[0]/start
-    n = int(min(len(tasks[0]), max(start, seconds/max(pace, 1e-9))))
-    if n > 16: n = n//16*16
+    n = start
+    while n < len(tasks[0]) and seconds_of(lambda: run(some(n)), device, 1)[0] < seconds/2:
+        n = min(len(tasks[0]), 4*n)  # few tasks are slower than many: no pace is carried over
     return [s/n for s in seconds_of(lambda: run(some(n)), device, repeats)], n
 
 # %% ../nbs/api/68_bench.ipynb #6f49de69

@@ -342,7 +342,7 @@ class Baseline(Method):
     steps: int = 100  # of Adam
     floor: float = 1e-12  # inside the logarithm of the cross-entropy; 0 for the loss as the paper writes it
     name, title, source, transductive = "baseline", "Baseline", "Chen et al. 2019", False
-    block = 64  # its training reads the support only
+    block = 32  # its training reads the support only
 
     def __post_init__(self):
         check_range("temperature", self.temperature)

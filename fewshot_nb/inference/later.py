@@ -110,8 +110,8 @@ def logistic_regression(
 ):
     "Coefficients and logits (task, way, sample) of a multinomial logistic regression with an intercept, trained on the used samples."
     K = gram + 1  # a feature that is always 1 stands for the intercept
-    bound = K*used[:, None]/2 + torch.eye(K.shape[1], dtype=K.dtype, device=K.device)/C
-    step = torch.linalg.inv(bound)
+    bound = used[..., None]*K*used[:, None]/2 + torch.eye(K.shape[1], dtype=K.dtype, device=K.device)/C
+    step = torch.cholesky_inverse(torch.linalg.cholesky(bound))
     a = before = torch.zeros_like(y) if start is None else start
     for t in range(steps):
         look = a + t/(t + 3)*(a - before)
