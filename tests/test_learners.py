@@ -4,7 +4,8 @@ from fewshot_nb.core import InputError
 from fewshot_nb.data.glyphs import glyphs
 from fewshot_nb.models.backbones import Conv4, parameter_count
 from fewshot_nb.models.metric import FCE, MatchingNet, ProtoNet
-from fewshot_nb.train.learners import episode_loss, episodes, learner, score, train_learner
+from fewshot_nb.models.tadam import TADAM, ProtoNetTADAM, ResNet12
+from fewshot_nb.train.learners import auxiliary_probability, episode_loss, episodes, learner, score, train_learner
 
 
 @pytest.fixture(scope="module")
@@ -28,33 +29,50 @@ def test_fce_has_the_size_of_its_formula():
     assert parameter_count(MatchingNet()) == 111_936 + 28*64**2 + 24*64
 
 
-@pytest.mark.parametrize("settings, invariant", [(dict(name="protonet"), True), (dict(name="m-net", fce=False), True), (dict(name="m-net"), False)])
+def test_tadam_has_the_sizes_of_the_papers():
+    assert parameter_count(ResNet12()) == sum(10*i*c + 18*c*c + 8*c for i, c in [(3, 64), (64, 128), (128, 256), (256, 512)]) == 7_996_800
+    assert parameter_count(TADAM()) == 7_996_800 + 24 + sum(3*2*(512*c + c + 2*(c*c + c)) for c in (64, 128, 256, 512)) + 1 == 15_141_145
+    assert parameter_count(ProtoNetTADAM()) == 112_832 + 1
+    assert [round(auxiliary_probability(s, 21_000), 6) for s in (0, 1049, 1050, 20_999)] == [.9, .9, .81, round(.9**20, 6)]
+
+
+def wake(net):
+    "The pre-multipliers of an untrained TADAM are zero: put them elsewhere."
+    for n, p in net.named_parameters():
+        if n.endswith("multiplier"): torch.nn.init.constant_(p, .3)
+    return net
+
+
+EVERY = [dict(name="protonet"), dict(name="m-net"), dict(name="m-net", fce=False), dict(name="tadam", width=4), dict(name="protonet-tadam")]
+
+
+@pytest.mark.parametrize("settings, invariant", [(s, s != dict(name="m-net")) for s in EVERY])
 def test_order_of_the_support(bank, settings, invariant):
-    net, (x, _) = learner(width=16, **settings).eval(), images(bank)
+    net, (x, _) = wake(learner(**dict(dict(width=16), **settings))).eval(), images(bank)
     s, q = x[:, :10].unflatten(1, (5, 2)), x[:, 10:]
     with torch.no_grad(): moved = (net(s.flip(2), q) - net(s, q)).abs().max().item()
     assert (moved < 1e-4) == invariant, moved
 
 
-@pytest.mark.parametrize("settings", [dict(name="protonet"), dict(name="m-net"), dict(name="m-net", fce=False)])
+@pytest.mark.parametrize("settings", EVERY)
 def test_tasks_of_a_batch_do_not_meet(bank, settings):
-    net, (x, _) = learner(width=16, **settings).eval(), images(bank)
+    net, (x, _) = wake(learner(**dict(dict(width=16), **settings))).eval(), images(bank)
     s, q = x[:, :10].unflatten(1, (5, 2)), x[:, 10:]
     with torch.no_grad(): assert torch.allclose(net(s, q)[1:], net(s[1:], q[1:]), atol=1e-5)
 
 
-@pytest.mark.parametrize("settings", [dict(name="protonet"), dict(name="m-net"), dict(name="m-net", fce=False)])
+@pytest.mark.parametrize("settings", [*EVERY[:3], dict(name="tadam", width=4, learn_alpha=True), dict(name="protonet-tadam", learn_alpha=True)])
 def test_gradient_reaches_every_part(bank, settings):
-    net, (x, y) = learner(width=16, **settings).train(), images(bank)
+    net, (x, y) = wake(learner(**dict(dict(width=16), **settings))).train(), images(bank)
     episode_loss(net, x, y, 5)["loss"].backward()
     # batch norm takes the mean away, so a convolution's bias before it has none
     still = [n for n, p in net.named_parameters() if (p.grad is None or not p.grad.abs().sum() > 0) and not (n.endswith("0.bias") and n.startswith("net"))]
     assert not still
 
 
-@pytest.mark.parametrize("settings", [dict(name="protonet"), dict(name="m-net", scale=10.)])
+@pytest.mark.parametrize("settings", [dict(name="protonet"), dict(name="m-net", scale=10.), dict(name="tadam", width=4), dict(name="protonet-tadam")])
 def test_one_episode_is_learned_by_heart(bank, settings):
-    net, (x, y) = learner(width=16, **settings).train(), images(bank)
+    net, (x, y) = learner(**dict(dict(width=16), **settings)).train(), images(bank)
     o = torch.optim.Adam(net.parameters(), lr=3e-3)
     for _ in range(40):
         out = episode_loss(net, x, y, 5)
@@ -62,11 +80,12 @@ def test_one_episode_is_learned_by_heart(bank, settings):
     assert out["accuracy"] == 1 and out["loss"] < .1
 
 
-@pytest.mark.parametrize("name, optimizer, rate", [("protonet", "adam", 2e-3), ("m-net", "sgd", .1)])
+@pytest.mark.parametrize("name, optimizer, rate", [("protonet", "adam", 2e-3), ("m-net", "sgd", .1), ("tadam", "sgd", .1)])
 def test_training_resumes_bit_for_bit_and_learns(bank, tmp_path, name, optimizer, rate):
     train, test = bank.select(torch.arange(1200)), bank.select(torch.arange(1200, bank.classes))
     setting = dict(steps=32, query=3, optimizer=optimizer, rate=rate, log=4, validation=test, epoch=8, n_validation=8)
-    make = lambda: learner(name, width=16)
+    if name == "tadam": setting |= dict(auxiliary=16, clip_each=1., weight_decay=5e-4, steps=16, n_validation=4)
+    make = lambda: learner(name, width=4 if name == "tadam" else 16)
     before = score(make(), test, query=5, n_tasks=60)
     whole, state = train_learner(make(), train, **setting)
     train_learner(make(), train, checkpoint=tmp_path/"c.pt", until=11, **setting)

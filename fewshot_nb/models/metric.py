@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MINI_IMAGENET', 'Learner', 'checked', 'ProtoNet', 'FCE', 'MatchingNet']
 
-# %% ../../nbs/api/22_models_metric.ipynb #ad5961db
+# %% ../../nbs/api/22_models_metric.ipynb #5545bb30
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from ..core import InputError
 from .backbones import Conv4
 from .siamese import attention, prototype
 
-# %% ../../nbs/api/22_models_metric.ipynb #a026dfe6
+# %% ../../nbs/api/22_models_metric.ipynb #ce840fae
 MINI_IMAGENET = 112.74/255, 68.72/255  # mean and standard deviation of mini-ImageNet's pixels, in [0, 1] (stability study, A.2)
 
 class Learner(nn.Module):
@@ -42,18 +42,24 @@ class Learner(nn.Module):
         z = self.embed(torch.cat([support.flatten(1, 2), query], 1))
         return self.compare(z[:, :way*shot].unflatten(1, (way, shot)), z[:, way*shot:])
 
+    conditional = False  # whether the embedding of an image depends on its task
+
+    def groups(self, weight_decay: float) -> list:
+        "Parameters for an optimizer."
+        return [dict(params=list(self.parameters()), weight_decay=weight_decay)]
+
 def checked(support, query) -> tuple:
     "`(tasks, way, shot)` of images that are a batch of tasks; an `InputError` for others."
     if support.ndim != 6 or query.ndim != 5 or len(support) != len(query) or support.shape[3:] != query.shape[2:]:
         raise InputError(f"A learner takes support (task, way, shot, channels, H, W) and query (task, query, channels, H, W) of the same tasks, not {tuple(support.shape)} and {tuple(query.shape)}.")
     return support.shape[:3]
 
-# %% ../../nbs/api/22_models_metric.ipynb #4902d792
+# %% ../../nbs/api/22_models_metric.ipynb #76138f56
 class ProtoNet(Learner):
     "Prototypical Networks; with `Conv4` 111,936 parameters for one channel, 113,088 for three, at any image size."
     def compare(self, support, query): return prototype(support, query)
 
-# %% ../../nbs/api/22_models_metric.ipynb #6779d415
+# %% ../../nbs/api/22_models_metric.ipynb #46c30c94
 class FCE(nn.Module):
     "Full conditional embeddings (Vinyals et al. 2016, A.1 and A.2); 28 dim^2 + 24 dim parameters."
     def __init__(self,
@@ -81,7 +87,7 @@ class FCE(nn.Module):
             h = h + flat
         return g, h.view_as(query)
 
-# %% ../../nbs/api/22_models_metric.ipynb #0bec787f
+# %% ../../nbs/api/22_models_metric.ipynb #2325e76c
 class MatchingNet(Learner):
     "Matching Networks (Vinyals et al. 2016): attention by cosine, with full conditional embeddings or without."
     def __init__(self,

@@ -140,24 +140,33 @@ def run(
     return state
 
 # %% ../../nbs/api/40_train_loop.ipynb #dfef6009
+def _clip_each(weights, bound):
+    "Scale down every gradient whose norm is above `bound`."
+    grads = [p.grad for p in weights if p.grad is not None]
+    for g, norm in zip(grads, torch._foreach_norm(grads)): g.mul_((bound/norm.clamp_min(1e-12)).clamp_max(1.))
+
 def descend(
     loss,  # `loss(state)` gives a scalar tensor, or a dict of named scalar tensors whose `loss` is the one to follow
     schedule=None,  # `schedule(step)` gives the factor on the initial learning rate
     clamp: float | None = None,  # bound of each gradient entry
     clip: float | None = None,  # bound of the gradient's norm
+    clip_each: float | None = None,  # bound of the norm of each tensor's gradient
+    optimizer: str = "optimizer",  # the part of the state that takes the step
 ):
     "The step for `run` that follows the gradient of `loss` with `state.optimizer`."
     def step(state):
-        groups = state.optimizer.param_groups
+        follow = getattr(state, optimizer)
+        groups = follow.param_groups
         if schedule:
             for g in groups: g["lr"] = g.setdefault("initial_lr", g["lr"]) * schedule(state.step)
         out = loss(state)
-        state.optimizer.zero_grad(set_to_none=True)
+        follow.zero_grad(set_to_none=True)
         (out["loss"] if isinstance(out, dict) else out).backward()
         weights = [p for g in groups for p in g["params"]]
         if clamp: torch.nn.utils.clip_grad_value_(weights, clamp)
         if clip: torch.nn.utils.clip_grad_norm_(weights, clip)
-        state.optimizer.step()
+        if clip_each: _clip_each(weights, clip_each)
+        follow.step()
         return out
     return step
 
