@@ -18,6 +18,7 @@ from .core import InputError, choose, device as get_device, threads, written_who
 # %% ../nbs/api/68_bench.ipynb #be550ec2
 BENCHES = {  # name -> module:function, called as f(device=..., quick=...)
     "inference": "fewshot_nb.bench:inference",
+    "protocols": "fewshot_nb.bench_training:protocols",
 }
 
 def find_bench(name: str):

@@ -41,3 +41,10 @@ def test_quick_on_a_gpu_predicts_what_the_cpu_does(tmp_path):
 def test_a_wrong_name_is_one_sentence():
     done = bench("inferenc")
     assert done.returncode == 1 and done.stderr == "fewshot_nb: Unknown bench 'inferenc': did you mean inference?\n"
+
+
+def test_the_training_bench_runs(tmp_path):
+    done = bench("protocols", "--quick", "--device", "cpu", "--methods", "ours shared,plain DataLoader", "--to", str(tmp_path/"rows.csv"))
+    assert done.returncode == 0, done.stderr
+    rows = pd.read_csv(tmp_path/"rows.csv")
+    assert list(rows.loop) == ["ours shared", "plain DataLoader"] and (rows.times_floor > 0).all() and "the times mean nothing" in done.stdout
