@@ -161,7 +161,7 @@ def _slurm(jobs, at_once, partition=None, gpus=0, time=60, mem=8, cpus=1, poll=2
         folder = _slurm_folder(fresh[0])
         executor = submitit.AutoExecutor(folder=folder/"%A", cluster="slurm", slurm_max_num_timeout=100)
         executor.update_parameters(name=fresh[0].name.rsplit("-", 1)[0], timeout_min=time, mem_gb=mem, cpus_per_task=cpus, slurm_array_parallelism=at_once or 64,
-            slurm_use_srun=False, **({"slurm_partition": partition} if partition else {}), **({"gpus_per_node": gpus} if gpus else {}))
+            slurm_srun_args=[f"--cpus-per-task={cpus}"], slurm_signal_delay_s=min(90, 15*time), **({"slurm_partition": partition} if partition else {}), **({"gpus_per_node": gpus} if gpus else {}))
         try: handles = executor.map_array(Resumable(), [asdict(j) for j in fresh])
         except submitit.core.utils.FailedJobError as e: raise InputError(f"Slurm took no job ({' '.join(str(e).split())}): change --partition, --gpus, --time or --mem.") from None
         for job, handle in zip(fresh, handles):

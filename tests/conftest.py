@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 os.environ.setdefault("FEWSHOT_QUIET", "1")
+if "PYTEST_XDIST_WORKER" in os.environ: os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side
 if os.environ.get("CI") == "true": settings.register_profile("ci", derandomize=True); settings.load_profile("ci")  # the same examples for everyone; new ones are for developers
 
 
@@ -25,3 +26,8 @@ def cache(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path/"cache"))
     monkeypatch.delenv("FEWSHOT_DATA", raising=False)
     return tmp_path/"cache"
+
+
+def pytest_collection_modifyitems(items):
+    "The long tests first, so that tests run side by side end together."
+    items.sort(key=lambda item: item.path.name not in ("test_slurm.py", "test_reproduce.py"))

@@ -1,5 +1,5 @@
 "`reproduce` end to end: failures are data, Ctrl-C stops, and a real exp_beta grid killed at 20 moments ends as one that was not."
-import itertools, json, os, signal, subprocess, sys, time
+import json, os, signal, subprocess, sys, time
 from pathlib import Path
 
 import numpy as np, pytest
@@ -8,19 +8,10 @@ from fewshot_nb import experiments, launch
 from fewshot_nb.core import InputError
 from fewshot_nb.results import same_rows
 
+from small_notebooks import notebook, tiny_beta
+
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes under /proc")
-
-
-def notebook(path, *cells):
-    "Write a notebook of raw front matter, a parameters cell and code cells."
-    def cell(i, source):
-        kind = "raw" if i == 0 else "code"
-        return dict(cell_type=kind, id=str(i), metadata=dict(tags=["parameters"]) if i == 2 else {}, source=source, **({} if i == 0 else dict(outputs=[], execution_count=None)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(dict(cells=[cell(i, c) for i, c in enumerate(cells)], nbformat=4, nbformat_minor=5,
-                                    metadata=dict(kernelspec=dict(name="python3", display_name="Python 3", language="python")))))
-    return path
 
 
 def tree(pid):
@@ -124,6 +115,15 @@ def test_a_failing_job_keeps_its_notebook_and_the_rest_goes_on(toy, capfd):
     assert "1 of 3 settings done, 2 jobs to do" in lines and "2/2 exp_toy-smoke-numbers-000" in lines  # plain lines, no bar
 
 
+def test_a_job_that_dies_before_its_rows_leaves_failed_rows(tmp_path):
+    path, out = tmp_path/"exp_toy.ipynb", tmp_path/"out"
+    notebook(path, TOY[0].replace("sweep: [x]", "sweep: [x]\nlabels: [judge]\nchunk: 3"), "import no_such_module", *TOY[2:])
+    with pytest.raises(InputError, match=r"1 job failed, first exp_toy-smoke-numbers-0000: .*ModuleNotFoundError"): launch.reproduce([str(path)], out=out, data="numbers")
+    rows = experiments.find(str(path)).results("smoke", "numbers", out).read(failed=True)
+    assert rows.x.tolist() == [1, 2, 3] and set(rows.status) == {"failed"} and rows.message.str.contains("failed in cell .*no_such_module").all()
+    assert rows.cell.tolist() == [str(out/"exp_toy/jobs/exp_toy-smoke-numbers-0000.ipynb")]*3 and len(launch.plan(experiments.find(str(path)), "smoke", out, "numbers").missing) == 3
+
+
 def test_ctrl_c_stops_all_and_leaves_a_resumable_state(toy):
     path, out = toy
     (out/"sleep").touch()
@@ -141,103 +141,48 @@ def test_ctrl_c_stops_all_and_leaves_a_resumable_state(toy):
 
 # --- killed at 20 moments
 
-TINY = '  tiny: {beta: [0.25, 5.0], seed: [0, 1], samples: 2, image_size: 28, stem: patches, widths: "4", hidden: 16, context_dim: 6, latent_dim: 3, epochs: null, steps: 40, sets: 4, context: 2, lr: 0.002, schedule: fall, annealing: false, augmentation: none, cut: true}\n'
-
-def tiny_beta(path):
-    "exp_beta up to its table, with one more profile, a checkpoint after every step, and four settings a job. Returns its code cells."
-    cells = json.loads((ROOT/"nbs/exp_beta.ipynb").read_text())["cells"]
-    text = {c["cell_type"] + str(i): "".join(c["source"]) for i, c in enumerate(cells)}
-    front = next(v for k, v in text.items() if k.startswith("raw"))
-    imports = next(v for k, v in text.items() if k.startswith("code"))
-    parameters = next("".join(c["source"]) for c in cells if "parameters" in c["metadata"].get("tags", []))
-    table = next(v for v in text.values() if "exp.rows(" in v)
-    changed = table.replace('experiments.find("exp_beta")', f"experiments.find({str(path)!r})").replace("generation.beta_row,", "generation.beta_row, every_seconds=0,")
-    assert changed.count(str(path)) == 1 and changed.count("every_seconds") == 1 and "profiles:\n" in front, "exp_beta's table cell reads otherwise now: mend this test"
-    notebook(path, front.replace("profiles:\n", "chunk: 4\nprofiles:\n" + TINY), imports, parameters, changed)
-    return imports, parameters, changed
-
-
-class Grid:
-    "The grid computed by a forked process, which runs the notebook's own cells: no start-up, so that killing it is cheap."
-    def __init__(self, cells, out):
-        self.names, self.code, self.out = {}, cells[2], out
-        exec(cells[0], self.names); exec(cells[1], self.names)
-        import torch
-        from fewshot_nb import generation
-        torch.set_num_threads(1)
-        generation.fit_and_judged(28, "glyphs", False); generation._exam("glyphs", False, "auto", None, "cpu")  # what all forks share
-        self.names.update(profile="tiny", data="glyphs", device="cpu", jobs=1, out=str(out))
-
-    def start(self, stuck=False):
-        "Fork; `stuck` stops for ever where a part, written to its temporary file, is about to get its name."
-        if pid := os.fork(): return pid
-        try:
-            os.environ["FEWSHOT_QUIET"] = "1"
-            replace = os.replace
-            if stuck: os.replace = lambda a, b, **k: time.sleep(1000) if str(b).endswith(".parquet") else replace(a, b, **k)
-            exec(self.code, self.names)
-            os._exit(0)
-        except BaseException as e: print("fork failed:", repr(e), file=sys.stderr, flush=True)
-        finally: os._exit(3)
-
-
-def ended(pid):
-    "Whether a forked process ended by itself; it must have ended well."
-    done, status = os.waitpid(pid, os.WNOHANG)
-    assert not done or status == 0, status
-    return bool(done)
-
-
 def test_a_grid_killed_at_twenty_moments_ends_as_one_that_was_not(tmp_path):
+    "SIGKILL to launcher, worker and kernel at once; the same command goes on, and the table ends bit for bit the same."
     import torch
-    path = tmp_path/"exp_beta.ipynb"
-    cells, draw = tiny_beta(path), np.random.default_rng(20)
+    path, draw = tmp_path/"exp_beta.ipynb", np.random.default_rng(20)
+    tiny_beta(path)
     e = experiments.find(str(path))
-    table = lambda out: e.results("tiny", "glyphs", out).read()
-    whole = Grid(cells, tmp_path/"whole")
+    def begin(out): return start(out, path, "--profile", "tiny", "--data", "glyphs", "--jobs", 1, "-p", "device=cpu")
+    def table(out): return e.results("tiny", "glyphs", out).read()
+    def ends_well(process, out):
+        said = process.communicate(timeout=900)[0]
+        assert process.returncode == 0 and "exp_beta-tiny-glyphs-draw" in said, said
+        return table(out)
+    (tmp_path/"whole").mkdir(); (tmp_path/"out").mkdir()
     began = time.time()
-    assert os.waitpid(whole.start(), 0)[1] == 0
-    lasted, expected = time.time() - began, table(tmp_path/"whole")
+    expected = ends_well(begin(tmp_path/"whole"), tmp_path/"whole")
+    lasted = time.time() - began
     assert len(expected) == 4 and expected[["diversity", "recognizability", "loss"]].nunique().min() == 4
+
     out = tmp_path/"out"
     folder, kills = out/"exp_beta/tiny-glyphs", []
-    checkpoints = lambda: {p.name: p.stat().st_mtime_ns for p in folder.glob("checkpoints/*.pt")}
+    def checkpoints(): return {p.name: p.stat().st_mtime_ns for p in folder.glob("checkpoints/*.pt")}
+    def litter(): return list(folder.glob(".*.parquet.*.part"))
     def in_training(): return any(torch.load(p, weights_only=True)["step"] < 40 for p in folder.glob("checkpoints/*.pt"))
-
-    # through the command: the tree of launcher, worker and kernel
-    for kind in ("training", "random"):
-        before, process = checkpoints(), start(out, path, "--profile", "tiny", "--data", "glyphs", "--jobs", 1, "-p", "device=cpu")
-        if kind == "training": wait_for(lambda: checkpoints() != before, process)
-        else: time.sleep(draw.uniform(0, 8))
+    for kind in draw.permutation(["training"]*8 + ["part"]*2 + ["random"]*10):
+        over = True
+        while over:  # a grid that ended before its moment came is compared, removed, and begun again
+            if kind == "part": (out/"stuck").touch()
+            before, process, at = checkpoints(), begin(out), time.time() + draw.uniform(0, lasted)
+            ready = dict(training=lambda: checkpoints().items() - before.items(), part=litter, random=lambda: time.time() > at)[kind]
+            while not (over := process.poll() is not None) and not ready(): time.sleep(.01)
+            if over:
+                assert same_rows(ends_well(process, out), expected)
+                for p in folder.glob("*.parquet"): p.unlink()
+        if kind == "training": time.sleep(draw.uniform(0, .05))
         members = tree(process.pid)
-        kill_tree(process.pid); process.wait()
+        kill_tree(process.pid); process.communicate()
         wait_for(lambda: not any(map(alive, members)), seconds=20)
-        kills.append(("reproduce", "training" if kind == "training" and in_training() else kind))
+        kills.append("part" if litter() else "training" if kind == "training" and in_training() else "elsewhere")
+        for p in litter(): p.unlink()  # so that the next one is seen
+        (out/"stuck").unlink(missing_ok=True)
 
-    # the same cells in forks: quick to start, so that many moments can be tried
-    grid = Grid(cells, out)
-    for kind in draw.permutation(["training"]*7 + ["part"]*2 + ["random"]*9):
-        while True:  # a grid that ended before its moment came is compared, removed, and begun again
-            before, pid, at = checkpoints(), grid.start(stuck=kind == "part"), time.time() + draw.uniform(0, lasted/8)
-            if kind == "training": ready = lambda: checkpoints().keys() & before.keys() and checkpoints() != before or checkpoints().keys() - before.keys()
-            elif kind == "part": ready = lambda: any(folder.glob(".*.parquet.*.part"))
-            else: ready = lambda: time.time() > at
-            while not (over := ended(pid)) and not ready(): time.sleep(.002)
-            if not over: break
-            assert same_rows(table(out), expected)
-            for p in folder.glob("*.parquet"): p.unlink()
-        if kind == "training": time.sleep(draw.uniform(0, .03))
-        os.kill(pid, signal.SIGKILL); os.waitpid(pid, 0)
-        litter = list(folder.glob(".*.parquet.*.part"))
-        kills.append(("fork", "part" if litter else "training" if kind == "training" and in_training() else "elsewhere"))
-        for p in litter: p.unlink()  # so that the next one is seen
-
-    print(f"kills: { {k: kills.count(k) for k in set(kills)} }")
-    inside = [k for k in kills if k[1] == "training"]
-    assert len(kills) == 20 and len(inside) >= 5 and any(k[1] == "part" for k in kills) and ("reproduce", "training") in kills
-
-    last = start(out, path, "--profile", "tiny", "--data", "glyphs", "--jobs", 1, "-p", "device=cpu")
-    said = last.communicate(timeout=900)[0]
-    assert last.returncode == 0 and "exp_beta-tiny-glyphs-draw" in said, said
-    found = table(out)
+    print(f"kills: { {k: kills.count(k) for k in set(kills)} }, the whole grid takes {lasted:.0f} s")
+    assert len(kills) == 20 and kills.count("training") >= 5 and "part" in kills
+    found = ends_well(begin(out), out)
     assert not found.duplicated(["beta", "seed"]).any() and len(found) == len(expected) and same_rows(found, expected)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from small_notebooks import tiny_beta
+
 CONF = """ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ctld}
@@ -91,24 +93,61 @@ def slurm():
 
 
 def queue():
-    "Running jobs: id -> name."
-    lines = subprocess.run(["squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i"], capture_output=True, text=True).stdout.split()
-    return lines
+    "The ids of running jobs, one for each task of an array."
+    return subprocess.run(["squeue", "-h", "-r", "-t", "RUNNING", "-o", "%A"], capture_output=True, text=True).stdout.split()
 
 
-def batch_pid(job):
-    "A process of a running job, found by the id in its environment."
-    array, _, task = job.partition("_")
+def processes(job):
+    "The processes of a job, found by the id in their environment."
+    found = []
     for proc in Path("/proc").glob("[0-9]*"):
-        try: env = (proc/"environ").read_bytes().split(b"\0")
-        except OSError: continue
-        if f"SLURM_ARRAY_JOB_ID={array}".encode() in env and f"SLURM_ARRAY_TASK_ID={task}".encode() in env and b"submitit" in (proc/"cmdline").read_bytes():
-            return int(proc.name)
+        try:
+            if f"SLURM_JOB_ID={job}".encode() in (proc/"environ").read_bytes().split(b"\0"): found.append(int(proc.name))
+        except OSError: pass
+    return found
 
 
-def command(out, gpus):
-    return [sys.executable, "-m", "fewshot_nb", "reproduce", "exp_beta", "--engine", "slurm", "--profile", "smoke", "--jobs", "2", "--data", "glyphs", "--out", str(out),
+def begun(job):
+    "Whether the Python of a job is there."
+    def line(pid):
+        try: return Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError: return b""
+    return any(b"submitit" in line(pid) and b"srun" not in line(pid) for pid in processes(job))
+
+
+def command(out, gpus, experiment="exp_beta", profile="smoke"):
+    return [sys.executable, "-m", "fewshot_nb", "reproduce", str(experiment), "--engine", "slurm", "--profile", profile, "--jobs", "2", "--data", "glyphs", "--out", str(out),
             "--mem", "2", "-p", "device=cpu", *(["--gpus", "1"] if gpus else [])]
+
+
+def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
+    "Preempted in the middle of a training, and once more told by Slurm that its time is up: both times the job comes back to the step where it was."
+    import torch
+    from fewshot_nb import experiments
+    path, out = tiny_beta(tmp_path/"exp_beta.ipynb", steps=150), tmp_path/"results"
+    folder = out/"exp_beta/tiny-glyphs"
+    def reached():
+        "(when the newest checkpoint was written, the steps done in it)"
+        found = sorted((p.stat().st_mtime_ns, p) for p in folder.glob("checkpoints/*.pt"))
+        return (found[-1][0], torch.load(found[-1][1], weights_only=True)["step"]) if found else (0, 0)
+    process = subprocess.Popen(command(out, slurm, path, "tiny"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+    came_back = []
+    for stop in (["scontrol", "requeue"], ["scancel", "--signal=USR2"]):  # what the scheduler does in a preemption; what it sends before the time is up
+        before, last = reached(), time.time() + 300
+        while reached()[1] < before[1] + 5 and process.poll() is None and time.time() < last: time.sleep(.05)
+        assert process.poll() is None, process.communicate()[0]
+        job = queue()[0]
+        subprocess.run([*stop, job], check=True)
+        while processes(job) and time.time() < last: time.sleep(.05)
+        stopped = reached()
+        subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], capture_output=True)  # Slurm would wait two minutes
+        while reached()[0] == stopped[0] and process.poll() is None and time.time() < last: time.sleep(.02)
+        came_back.append((stopped[1], reached()[1]))
+    said = process.communicate(timeout=900)[0]
+    print(came_back, said)
+    assert process.returncode == 0, said
+    assert all(5 <= before < after for before, after in came_back)
+    assert len(experiments.find(str(path)).results("tiny", "glyphs", out).read()) == 4
 
 
 def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
@@ -118,11 +157,12 @@ def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
     end = time.time() + 900
     while process.poll() is None and time.time() < end:
         running = queue()
-        if not disturbed and running and batch_pid(running[0]):
+        if not disturbed and running and begun(running[0]):
             subprocess.run(["scontrol", "requeue", running[0]], check=True)
+            subprocess.run(["scontrol", "update", f"JobId={running[0]}", "StartTime=now"], capture_output=True)  # Slurm would wait two minutes
             disturbed.append(("requeued", running[0]))
-        elif len(disturbed) == 1 and (other := [r for r in running if r != disturbed[0][1] and batch_pid(r)]):
-            os.kill(batch_pid(other[0]), signal.SIGKILL)
+        elif len(disturbed) == 1 and (other := [r for r in running if r != disturbed[0][1] and begun(r)]):
+            for pid in processes(other[0]): os.kill(pid, signal.SIGKILL)
             disturbed.append(("killed", other[0]))
         time.sleep(.3)
     first = process.communicate()[0]
