@@ -140,7 +140,8 @@ def _weight_gradient(w, z, G, out):
 def _softmax(L, P, bits, top, row):
     "P = softmax of L over its first axis; L loses its maximum; `top` becomes the sum of exp(L)."
     way, n = L.shape
-    top[:] = L[0]
+    L0, P0 = L[0], P[0]
+    for i in range(n): top[i] = L0[i]
     for k in range(1, way):
         Lk = L[k]
         for i in range(n): top[i] = max(top[i], Lk[i])
@@ -150,7 +151,7 @@ def _softmax(L, P, bits, top, row):
             Lk[i] -= top[i]
             row[i] = Lk[i]
         _exp(row, P[k], bits[k])
-    top[:] = P[0]
+    for i in range(n): top[i] = P0[i]
     for k in range(1, way):
         Pk = P[k]
         for i in range(n): top[i] += Pk[i]
@@ -164,9 +165,10 @@ def _softmax(L, P, bits, top, row):
 def _level(Lk, Pk, total, beta, out, bits, row):
     "out = p^beta, or the logarithm of p up to a constant over the classes where beta is 0."
     n, whole = len(Pk), int(beta)
-    if beta == 0: out[:] = Lk
+    if beta == 0:
+        for i in range(n): out[i] = Lk[i]
     elif beta == whole and 0 < whole < 9:
-        out[:] = Pk
+        for i in range(n): out[i] = Pk[i]
         for _ in range(whole - 1):
             for i in range(n): out[i] *= Pk[i]
     else:
@@ -326,7 +328,7 @@ def _start(C, gram, n, lam, L, inner):
 def _map_task(C, gram, y, lam, alpha, epochs, out):
     "PT-MAP on one task, from centres as weights C (way, sample) and inner products (sample, sample); `out` (way, query) becomes the transport."
     (way, samples), n = C.shape, y.shape[1]
-    L, inner = np.empty_like(out), np.empty(samples, _f)
+    L, inner = np.empty((way, samples - n), _f), np.empty(samples, _f)
     u, v, row, top = np.empty(samples - n, _f), np.empty(way, _f), np.empty(samples - n, _f), np.empty(samples - n, _f)
     bits = out.view(np.int32)
     for epoch in range(epochs + 1):
@@ -387,12 +389,15 @@ def _propagate_task(cost, gram, lam, steps, tolerance, y):
     way, n = cost.shape
     near = np.empty((n, min(2, n - 1)), np.int64)
     _two_nearest(gram, min(2, n - 1), near)
-    L, votes, bits, top, row = -cost, np.empty_like(cost), y.view(np.int32), np.empty(n, _f), np.empty(n, _f)
+    L, votes, bits, top, row = np.empty((way, n), _f), np.empty((way, n), _f), y.view(np.int32), np.empty(n, _f), np.empty(n, _f)
+    for k in range(way):
+        for i in range(n): L[k, i] = -cost[k, i]
     _softmax(L, y, bits, top, row)
     _votes(y, near, lam, votes)
     energy = np.inf
     for step in range(steps):
-        for k in range(way): L[k] = votes[k] - cost[k]
+        for k in range(way):
+            for i in range(n): L[k, i] = votes[k, i] - cost[k, i]
         _softmax(L, y, bits, top, row)
         _votes(y, near, lam, votes)
         new = 0.
@@ -422,7 +427,7 @@ def _residuals(Q, y, v, length):
     n, row = Q.shape[1], np.empty(Q.shape[1])
     length[:] = 0
     for k in range(len(y)):
-        row[:] = y[k]
+        for i in range(n): row[i] = y[k, i]
         for a in range(len(Q)):
             Qa, c = Q[a], v[k, a]
             for i in range(n): row[i] -= c*Qa[i]
@@ -474,9 +479,12 @@ def _credibility_task(Q, y, thresholds, steps, count):
     c, n = Q.shape
     A, B, v, length, weight = np.empty((c, c)), np.empty((len(y), c)), np.empty((len(y), c)), np.empty(n), np.empty(n)
     for k in range(len(y)):
-        for a in range(c): v[k, a] = (y[k]*Q[a]).sum()
+        for a in range(c):
+            v[k, a] = 0
+            for i in range(n): v[k, a] += y[k, i]*Q[a, i]
     _residuals(Q, y, v, length)
-    top = length.max()
+    top = 0.
+    for i in range(n): top = max(top, length[i])
     for t in thresholds:
         for _ in range(steps):
             for i in range(n): weight[i] = min(1., t*top/max(length[i], 1e-12))
