@@ -275,8 +275,9 @@ def report(rows) -> list[str]:
     for r in rows.itertuples():
         met = "" if math.isnan(r.goal) or r.quick else " ok" if r.times_floor <= r.goal else " NO"
         same = f"{r.same:.2%}" + (f", {r.contradicted} clear" if r.contradicted else "")
-        lines.append(f"{r.method:14} {r.engine:6} {r.seconds*per:12.3f} {r.times_floor:8.3f} {number(r.goal, '.2f') + met:>7} {number(r.own, '.2f'):>15} {number(r.peer*per, '.2f'):>9} {number(r.times_faster, '.1f'):>13} {same:>14}")
-    return lines
+        name = r.method + " *"*bool(r.unverified)
+        lines.append(f"{name:14} {r.engine:6} {r.seconds*per:12.3f} {r.times_floor:8.3f} {number(r.goal, '.2f') + met:>7} {number(r.own, '.2f'):>15} {number(r.peer*per, '.2f'):>9} {number(r.times_faster, '.1f'):>13} {same:>14}")
+    return lines + [f"* {note}" for note in rows.unverified.unique() if note]
 
 # %% ../nbs/api/68_bench.ipynb #894aef51
 Opt = typer.Option

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from fewshot_nb.bench import engines_of
 from fewshot_nb.inference import METHODS, method
 from fewshot_nb.inference.inductive import Base, gaussian_tasks
 from fewshot_nb.inference.transductive import has_numba
@@ -77,8 +78,8 @@ def test_tim_adm_with_other_weights(tasks):
 
 @pytest.mark.skipif(not has_numba(), reason="the optional numba is not installed")
 def test_ici_compiled_is_ici():
-    support, labels, query, _ = gaussian_tasks(12, dim=64, spread=3, dirichlet=1, seed=2)
-    slow, fast = (replace(method("lr+ici"), engine=e)(support, labels, query) for e in ("torch", "numba"))
+    support, labels, query, _ = gaussian_tasks(8, spread=3, dirichlet=1, seed=2)
+    slow, fast = (replace(method("lr+ici"), engine=e, grid=50)(support, labels, query) for e in ("torch", "numba"))
     assert (slow.argmax(-1) == fast.argmax(-1)).float().mean() > .998
 
 
@@ -97,26 +98,30 @@ def odd_tasks():
     yield "small", 1e-6*support, labels, 1e-6*query
 
 
-@pytest.mark.parametrize("name", list(METHODS))
-def test_odd_tasks_give_probabilities(name):
-    m = method(name)
-    short = dict(steps=30, epochs=4, grid=15)
-    m = replace(m, **{field: min(getattr(m, field), most) for field, most in short.items() if hasattr(m, field)})
-    for engine in ("plain", "auto") if hasattr(m, "engine") else (None,):
-        one = replace(m, engine=engine) if engine else m
-        for what, s, y, q in odd_tasks():
-            for base in (s.mean((0, 1)), Base.of(s.flatten(0, 1), y.flatten())):
-                p = one(s, y, q, base)
-                assert p.isfinite().all() and (p >= 0).all(), f"{name} {engine}: {what}"
-                torch.testing.assert_close(p.sum(-1), torch.ones(p.shape[:2]), atol=1e-4, rtol=0, msg=f"{name} {engine}: {what}")
+def every_engine():
+    "Each method with each of its engines, with few steps; methods written once have the one called torch."
+    short = dict(steps=40, grid=8)
+    for name in METHODS:
+        m = method(name)
+        m = replace(m, **{field: min(getattr(m, field), most) for field, most in short.items() if hasattr(m, field)})
+        for engine in engines_of(m, torch.device("cpu")):
+            yield pytest.param(replace(m, engine=engine) if hasattr(m, "engine") else m, id=f"{name} {engine}")
 
 
-@pytest.mark.parametrize("name", list(METHODS))
-def test_each_task_and_each_order_by_itself(name):
+@pytest.mark.parametrize("m", list(every_engine()))
+def test_odd_tasks_give_probabilities(m):
+    for what, s, y, q in odd_tasks():
+        for base in (s.mean((0, 1)), Base.of(s.flatten(0, 1), y.flatten()))[:1 + m.takes_base]:
+            p = m(s, y, q, base)
+            assert p.isfinite().all() and (p >= 0).all(), what
+            torch.testing.assert_close(p.sum(-1), torch.ones(p.shape[:2]), atol=1e-4, rtol=0, msg=what)
+
+
+@pytest.mark.parametrize("m", list(every_engine()))
+def test_each_task_and_each_order_by_itself(m):
     "Order of queries, of support, company of other tasks: rounding may move a query on the very edge, nothing else."
     support, labels, query, _ = gaussian_tasks(20, dim=32, spread=2, dirichlet=1, seed=3)
-    m, mean, r = method(name), support.mean((0, 1)), np.random.default_rng(0)
-    if name in ("tim", "alpha-tim"): m = replace(m, steps=100)
+    mean, r = support.mean((0, 1)), np.random.default_rng(0)
     p = m(support, labels, query, mean)
     alone = torch.cat([m(support[i:i + 1], labels[i:i + 1], query[i:i + 1], mean) for i in (0, 17)])
     s, q = torch.from_numpy(r.permutation(25)), torch.from_numpy(r.permutation(75))
@@ -124,9 +129,9 @@ def test_each_task_and_each_order_by_itself(name):
     top = p.topk(2).values
     decided = top[..., 0] - top[..., 1] > 1e-3
     same = mixed.argmax(-1) == p[:, q].argmax(-1)
-    assert same[decided[:, q]].float().mean() > (.998 if name == "lr+ici" else .9999)
+    assert same[decided[:, q]].float().mean() > (.998 if m.name == "lr+ici" else .9999)
     assert decided.float().mean() > .9
-    assert (alone.argmax(-1) == p[[0, 17]].argmax(-1))[decided[[0, 17]]].float().mean() > (.98 if name == "lr+ici" else .9999)
+    assert (alone.argmax(-1) == p[[0, 17]].argmax(-1))[decided[[0, 17]]].float().mean() > (.98 if m.name == "lr+ici" else .9999)
 
 
 def test_what_has_no_golden_data_says_so():
