@@ -134,7 +134,9 @@ def reproduce(
     common = dict(profile=profile, out=out, data=_place(data), seed=seed, jobs=jobs, **dict(_pair(s) for s in set or []))
     if dry_run:
         table, todo = launch.dry_run(chosen, **common)
-        for job in todo: print(f"{job.name}: {', '.join(' '.join(f'{k}={v}' for k, v in row.items()) for row in job.parameters['rows'])}")
+        for job in todo:
+            batch = job.parameters["rows"]
+            print(f"{job.name}: {' '.join(f'{k}={v}' for k, v in batch[0].items())}{f' and {len(batch) - 1} more settings' if len(batch) > 1 else ''}")
         return print(table.to_string(index=False, na_rep="not measured yet"))
     for notebook in launch.reproduce(chosen, engine=engine, options=dict(partition=partition, gpus=gpus, time=time, mem=mem), **common): print(f"drawn: {notebook}")
 

@@ -107,8 +107,8 @@ def expected_seconds(
     same = measured[measured.profile == profile]
     rows = same if len(same) else measured if work else same
     if not len(rows): return None
-    if not work: return float(rows.seconds.median()*len(missing))
-    return float((rows.seconds/[work(r) for r in rows.to_dict("records")]).median()*sum(map(work, missing)))
+    if not work: return float(rows.seconds.mean()*len(missing))
+    return float(rows.seconds.sum()/sum(map(work, rows.to_dict("records")))*sum(map(work, missing)))
 
 # %% ../nbs/api/64_launch.ipynb #785d707f
 def _local(jobs, at_once, **_):
@@ -218,7 +218,7 @@ def dry_run(
     for name in in_order(names):
         e = experiments.find(name)
         p, seen = plan(e, profile, out, data, seed, **given), e.measured(out)
-        seconds = expected_seconds(p.missing, profile, seen, experiments.named(e.work) if e.work else None)
+        seconds = expected_seconds(p.missing, profile, seen, e.arithmetic())
         rows.append(dict(experiment=name, settings=p.settings, done=p.settings - len(p.missing), jobs=len(p.jobs),
                          expected_hours=None if seconds is None else round(seconds/3600/max(1, min(jobs or 1, len(p.jobs))), 3),
                          measured=" and ".join((seen.profile + " on " + seen.device).unique()) if seconds else ""))
