@@ -6,7 +6,7 @@
 __all__ = ['seed_everything', 'deterministic', 'without_algorithm', 'fingerprint', 'Trace', 'first_difference', 'differences',
            'check', 'report']
 
-# %% ../nbs/api/72_determinism.ipynb #2bbaeabc
+# %% ../nbs/api/72_determinism.ipynb #a51b4946
 import contextlib, hashlib, os, random, re, tempfile, warnings
 import numpy as np, pandas as pd, torch
 from torch import nn
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 from .core import InputError
 
-# %% ../nbs/api/72_determinism.ipynb #2e71e943
+# %% ../nbs/api/72_determinism.ipynb #45c34ae6
 def seed_everything(
     seed: int,  # 0 .. 2**32 - 1
 ):
@@ -25,7 +25,7 @@ def seed_everything(
     np.random.seed(seed)
     torch.manual_seed(seed)  # every GPU, too
 
-# %% ../nbs/api/72_determinism.ipynb #1720c365
+# %% ../nbs/api/72_determinism.ipynb #fa1ef830
 @contextlib.contextmanager
 def deterministic(
     on: bool = True,  # False: leave everything as it is
@@ -42,7 +42,7 @@ def deterministic(
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         torch.backends.cudnn.benchmark = before[2]
 
-# %% ../nbs/api/72_determinism.ipynb #12b15218
+# %% ../nbs/api/72_determinism.ipynb #2b4af0e6
 def without_algorithm(
     step,  # a function of no arguments: one step of a training
 ) -> list:  # names of operations
@@ -53,7 +53,7 @@ def without_algorithm(
     found = [re.match(r"(\S+) does not have a deterministic implementation", str(w.message)) for w in said]
     return sorted({m[1] for m in found if m})
 
-# %% ../nbs/api/72_determinism.ipynb #a29b715e
+# %% ../nbs/api/72_determinism.ipynb #7e59090d
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 def fingerprint(
@@ -69,7 +69,7 @@ def fingerprint(
         else: found.update((repr(leaf) if isinstance(leaf, _PLAIN) else type(leaf).__name__).encode())
     return found.hexdigest()[:16]
 
-# %% ../nbs/api/72_determinism.ipynb #3b75068c
+# %% ../nbs/api/72_determinism.ipynb #33917525
 class Trace(TorchDispatchMode):
     "Writes down `(operation, fingerprint of its inputs, fingerprint of its output)` of all that torch does in a `with` block."
     def __init__(self): super().__init__(); self.steps = []
@@ -81,7 +81,7 @@ class Trace(TorchDispatchMode):
         with _disable_current_modes(): self.steps.append((str(function), before, "" if found else fingerprint(out)))
         return out
 
-# %% ../nbs/api/72_determinism.ipynb #d2cda8f2
+# %% ../nbs/api/72_determinism.ipynb #7e4f52e6
 _DRAWS = ("rand", "normal_", "uniform_", "bernoulli", "dropout", "exponential_", "multinomial", "cauchy_", "geometric_", "log_normal_", "random_")
 
 def first_difference(
@@ -101,15 +101,18 @@ def first_difference(
             return dict(number=i, operation=a[0], why=why)
     if len(traces[0]) != len(traces[1]): return dict(number=min(map(len, traces)), operation="", why="one run did more than the other")
 
-# %% ../nbs/api/72_determinism.ipynb #22217865
+# %% ../nbs/api/72_determinism.ipynb #81c7cac0
 def differences(
     first,  # a DataFrame of rows
     second,  # another, with the same key columns
     keys: list,  # the columns that name a row
 ) -> pd.DataFrame:  # one row a differing value: the keys, column, first, second
-    "Every value that differs in its bits between two tables of results."
+    "Every value that differs in its bits between two tables of results; keys that are the same in all rows are left out."
     from fewshot_nb.results import CLOCK, _bits
-    a, b = (t.set_index(list(keys)).sort_index() for t in (first, second))
+    varied = pd.concat([first[list(keys)], second[list(keys)]]).nunique()
+    constant = [k for k in keys if varied[k] < 2]
+    keys = [k for k in keys if k not in constant] or list(keys)[:1]
+    a, b = (t.drop(columns=[c for c in constant if c not in keys]).set_index(keys).sort_index() for t in (first, second))
     found = []
     def note(key, column, x, y): found.append({**dict(zip(keys, key if isinstance(key, tuple) else (key,))), "column": column, "first": x, "second": y})
     for key in a.index.difference(b.index): note(key, "(row)", "there", "missing")
@@ -125,7 +128,7 @@ def differences(
         for key in both[unlike.to_numpy()]: note(key, column, a.at[key, column], b.at[key, column])
     return pd.DataFrame(found, columns=[*keys, "column", "first", "second"])
 
-# %% ../nbs/api/72_determinism.ipynb #0a7d25e6
+# %% ../nbs/api/72_determinism.ipynb #628fba17
 def check(
     experiment: str,  # its name, or a path to a notebook
     profile: str = "smoke",  # which profile to run
@@ -145,7 +148,7 @@ def check(
     (first, keys), (second, _) = tables
     return differences(first, second, keys), len(first)
 
-# %% ../nbs/api/72_determinism.ipynb #438d5b06
+# %% ../nbs/api/72_determinism.ipynb #32d63791
 def report(
     found: pd.DataFrame,  # what `differences` gives
     rows: int,  # how many rows were compared
@@ -153,7 +156,6 @@ def report(
 ) -> str:
     "What was found, for people: one sentence, then the columns and rows that differ."
     if not len(found): return f"{name}: {rows} rows, every metric the same to the last bit"
-    keys = [k for k in found.columns[:-3] if found[k].nunique() > 1] or list(found.columns[:1])
-    columns = found.column.value_counts()
+    keys, columns = list(found.columns[:-3]), found.column.value_counts()
     head = f"{name}: {len(found[keys].drop_duplicates())} of {rows} rows differ, in {', '.join(f'{c} ({n})' for c, n in columns.items())}"
-    return head + "\n" + found[[*keys, "column", "first", "second"]].head(40).to_string(index=False)
+    return head + "\n" + found.head(40).to_string(index=False)
