@@ -6,7 +6,7 @@
 __all__ = ['seed_everything', 'deterministic', 'without_algorithm', 'fingerprint', 'Trace', 'first_difference', 'differences',
            'check', 'report']
 
-# %% ../nbs/api/72_determinism.ipynb #a51b4946
+# %% ../nbs/api/72_determinism.ipynb #cd1fdf43
 import contextlib, hashlib, os, random, re, tempfile, warnings
 import numpy as np, pandas as pd, torch
 from torch import nn
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 from .core import InputError
 
-# %% ../nbs/api/72_determinism.ipynb #45c34ae6
+# %% ../nbs/api/72_determinism.ipynb #e532db36
 def seed_everything(
     seed: int,  # 0 .. 2**32 - 1
 ):
@@ -25,7 +25,7 @@ def seed_everything(
     np.random.seed(seed)
     torch.manual_seed(seed)  # every GPU, too
 
-# %% ../nbs/api/72_determinism.ipynb #fa1ef830
+# %% ../nbs/api/72_determinism.ipynb #e46be813
 @contextlib.contextmanager
 def deterministic(
     on: bool = True,  # False: leave everything as it is
@@ -42,7 +42,7 @@ def deterministic(
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         torch.backends.cudnn.benchmark = before[2]
 
-# %% ../nbs/api/72_determinism.ipynb #2b4af0e6
+# %% ../nbs/api/72_determinism.ipynb #efbfd3b3
 def without_algorithm(
     step,  # a function of no arguments: one step of a training
 ) -> list:  # names of operations
@@ -53,7 +53,7 @@ def without_algorithm(
     found = [re.match(r"(\S+) does not have a deterministic implementation", str(w.message)) for w in said]
     return sorted({m[1] for m in found if m})
 
-# %% ../nbs/api/72_determinism.ipynb #7e59090d
+# %% ../nbs/api/72_determinism.ipynb #00d57837
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 def fingerprint(
@@ -69,7 +69,7 @@ def fingerprint(
         else: found.update((repr(leaf) if isinstance(leaf, _PLAIN) else type(leaf).__name__).encode())
     return found.hexdigest()[:16]
 
-# %% ../nbs/api/72_determinism.ipynb #33917525
+# %% ../nbs/api/72_determinism.ipynb #26495c34
 class Trace(TorchDispatchMode):
     "Writes down `(operation, fingerprint of its inputs, fingerprint of its output)` of all that torch does in a `with` block."
     def __init__(self): super().__init__(); self.steps = []
@@ -81,7 +81,7 @@ class Trace(TorchDispatchMode):
         with _disable_current_modes(): self.steps.append((str(function), before, "" if found else fingerprint(out)))
         return out
 
-# %% ../nbs/api/72_determinism.ipynb #7e4f52e6
+# %% ../nbs/api/72_determinism.ipynb #ed794599
 _DRAWS = ("rand", "normal_", "uniform_", "bernoulli", "dropout", "exponential_", "multinomial", "cauchy_", "geometric_", "log_normal_", "random_")
 
 def first_difference(
@@ -101,7 +101,7 @@ def first_difference(
             return dict(number=i, operation=a[0], why=why)
     if len(traces[0]) != len(traces[1]): return dict(number=min(map(len, traces)), operation="", why="one run did more than the other")
 
-# %% ../nbs/api/72_determinism.ipynb #81c7cac0
+# %% ../nbs/api/72_determinism.ipynb #31d85f15
 def differences(
     first,  # a DataFrame of rows
     second,  # another, with the same key columns
@@ -128,7 +128,7 @@ def differences(
         for key in both[unlike.to_numpy()]: note(key, column, a.at[key, column], b.at[key, column])
     return pd.DataFrame(found, columns=[*keys, "column", "first", "second"])
 
-# %% ../nbs/api/72_determinism.ipynb #628fba17
+# %% ../nbs/api/72_determinism.ipynb #9ea876d5
 def check(
     experiment: str,  # its name, or a path to a notebook
     profile: str = "smoke",  # which profile to run
@@ -148,7 +148,7 @@ def check(
     (first, keys), (second, _) = tables
     return differences(first, second, keys), len(first)
 
-# %% ../nbs/api/72_determinism.ipynb #32d63791
+# %% ../nbs/api/72_determinism.ipynb #a55e96b0
 def report(
     found: pd.DataFrame,  # what `differences` gives
     rows: int,  # how many rows were compared

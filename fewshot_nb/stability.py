@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['SPACES', 'PROTONET_DEFAULT', 'CHANCE', 'PAPER', 'NESTED', 'configuration', 'schedule_of', 'nudge', 'banks',
-           'training', 'moments', 'work', 'labelled', 'launches', 'mean_comparisons', 'spread', 'hypotheses']
+           'photographs', 'training', 'moments', 'work', 'labelled', 'launches', 'mean_comparisons', 'spread',
+           'hypotheses', 'repeated', 'protonet_row']
 
-# %% ../nbs/api/71_stability.ipynb #5b669794
+# %% ../nbs/api/71_stability.ipynb #2333a1fa
 import time
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
 from .core import InputError, choose, device as find_device, torch_rng
+from .data.images import images as photographs_of, locate
 from .data.source import characters
 from .determinism import deterministic, fingerprint, seed_everything
 from .search import design_of, published_space, resume
@@ -18,12 +20,12 @@ from .stats import lmm
 from .train.learners import learner as make_learner, score, train_learner
 from .train.loop import hyperbola, second_half, staircase
 
-# %% ../nbs/api/71_stability.ipynb #04e9820e
-SPACES = {"protonet": "ProtoNet", "m-net": "MatchingNet", "tadam": "TADAM", "tadam-protonet": "TADAM"}  # whose search space of Table 3 a learner has
+# %% ../nbs/api/71_stability.ipynb #cd0650bc
+SPACES = {"protonet": "ProtoNet", "m-net": "MatchingNet", "m-net-plain": "MatchingNet", "tadam": "TADAM", "protonet-tadam": "TADAM"}  # whose search space of Table 3 a learner has
 PROTONET_DEFAULT = dict(learning_rate=1e-3, lr_decay_rate=.5, lr_decay_period_batches=2000, query_shots_per_class=15, training_steps_batches=10_000)  # appendix A.2
 
 def configuration(
-    learner: str,  # "protonet", "m-net", "tadam", "tadam-protonet"
+    learner: str,  # "protonet", "m-net", "m-net-plain" (without FCE), "tadam", "protonet-tadam"
     number: int,  # 0, 1, ...; -1: ProtoNet's default configuration (appendix A.2)
     seed: int = 0,  # of the search
 ) -> dict:  # hyper-parameters by their names in Table 3
@@ -33,7 +35,7 @@ def configuration(
     drawn = space.draw(1, seed, max(number, 0)).iloc[0].to_dict()
     return {**drawn, **PROTONET_DEFAULT} if number < 0 else drawn
 
-# %% ../nbs/api/71_stability.ipynb #d5344aaf
+# %% ../nbs/api/71_stability.ipynb #4b14fc33
 def schedule_of(
     learner: str,  # as for `configuration`
     hyper: dict,  # what `configuration` gives
@@ -45,7 +47,7 @@ def schedule_of(
     period = max(1, round(hyper["lr_decay_period_batches"]*steps/long))
     return staircase(period, rate) if SPACES[learner] == "ProtoNet" else second_half(steps, period, rate)
 
-# %% ../nbs/api/71_stability.ipynb #c0c9c4a0
+# %% ../nbs/api/71_stability.ipynb #ff00c419
 CHANCE = ("none", "rounding", "device")
 
 def nudge(
@@ -60,14 +62,16 @@ def nudge(
             p.copy_(torch.nextafter(p, up))
     return net
 
-# %% ../nbs/api/71_stability.ipynb #fcd99d0f
+# %% ../nbs/api/71_stability.ipynb #368032eb
 def banks(
-    data="auto",  # "auto", "glyphs", or a folder that holds Omniglot
+    data="auto",  # "auto", "glyphs", or a folder that holds the data
+    images: str = "characters",  # or a set of photographs: "caltech101", "grocery", "mini_imagenet"
     image_size: int = 28,  # side in pixels
-    test_classes: int = 60,  # how many evaluation classes, spread evenly
+    test_classes: int = 60,  # how many test classes, spread evenly
 ):  # (training classes, test classes)
     "What is learned from, and what it is judged on."
-    train, test = (characters(image_size, "lake", part, data) for part in ("background", "evaluation"))
+    if images == "characters": train, test = (characters(image_size, "lake", part, data) for part in ("background", "evaluation"))
+    else: train, test = (photographs_of(images, part, image_size, data) for part in ("base", "novel"))
     return train, test.select(torch.linspace(0, test.classes - 1, min(test_classes, test.classes)).round().long())
 
 _BANKS = {}  # a process trains many times on the same data
@@ -76,21 +80,34 @@ def _banks(*key):
     if key not in _BANKS: _BANKS[key] = banks(*key)
     return _BANKS[key]
 
-# %% ../nbs/api/71_stability.ipynb #34aa9790
+def photographs(
+    data="auto",  # "auto", "glyphs", or a folder
+) -> str:  # caltech101 or glyphs
+    "The photographs that `data` means here; embedded glyphs stand in where there are none."
+    if str(data) == "glyphs": return "glyphs"
+    try: locate("caltech101", data)
+    except InputError:
+        if str(data) != "auto": raise
+        return "glyphs"
+    return "caltech101"
+
+# %% ../nbs/api/71_stability.ipynb #0d576d62
 def training(
     setting: dict,  # learner, optimizer, launch, configuration, seed, repeat; steps, width, image_size, chance, test_classes, test_tasks, search_seed
     data="auto",  # as for `banks`
     device="auto",  # where to train
 ) -> dict:  # accuracy and its standard error over tasks (0..1), loss, query, the hyper-parameters, fingerprint of the weights, step_seconds
     "Train one learner in one configuration and measure its accuracy on new classes; a training that breaks down has no accuracy and says so."
-    s = dict(dict(launch=1, repeat=1, configuration=0, search_seed=0, chance="none", way=5, shot=5, width=64, image_size=28, test_classes=60, test_tasks=600, normalise=False, epoch=0), **setting)
+    s = dict(dict(launch=1, repeat=1, configuration=0, search_seed=0, chance="none", way=5, shot=5, width=64, image_size=28, test_classes=60, test_tasks=600, images="characters", normalise=False, epoch=0), **setting)
     choose(s["chance"], CHANCE, "kind of chance")
-    where, (train, test) = find_device(device), _banks(data, s["image_size"], s["test_classes"])
+    where, (train, test) = find_device(device), _banks(data, s["images"], s["image_size"], s["test_classes"])
     hyper = configuration(s["learner"], s["configuration"], s["search_seed"])
     steps = s["steps"] or int(hyper["training_steps_batches"])  # 0: the paper's own length
     query = min(int(hyper["query_shots_per_class"]), int(min(train.counts.min(), test.counts.min())) - s["shot"])
     seed_everything(s["seed"])  # nothing below draws from the global generators; if something did, it would repeat
-    net = make_learner(s["learner"], train.shape, s["seed"], s["width"], **(dict(moments=moments(train)) if s["normalise"] else {}))
+    net = make_learner("m-net" if s["learner"] == "m-net-plain" else s["learner"], train.shape, s["seed"], s["width"],
+                       **(dict(moments=moments(train)) if s["normalise"] else {}), **(dict(fce=False) if s["learner"] == "m-net-plain" else {}))
+    if SPACES[s["learner"]] == "TADAM": watched |= dict(tasks=int(hyper["tasks_per_batch"]), weight_decay=5e-4, clip_each=1., auxiliary=int(hyper["pretrain_batch_size"]) if s["learner"] == "tadam" else 0)
     if s["chance"] == "rounding": nudge(net, s["launch"], s["repeat"])
     watched = {}
     if s["epoch"]:  # hold back every eighth training class and look at them after each epoch
@@ -107,7 +124,7 @@ def training(
         return dict(row, accuracy=float("nan"), error=float("nan"), loss=float("nan"), weights="", lost=str(e), step_seconds=(time.perf_counter() - began)/steps)
     seconds = (time.perf_counter() - began)/steps
     found = score(net, test, s["way"], s["shot"], 15, s["test_tasks"])
-    if watched:
+    if s["epoch"]:
         looks = pd.DataFrame(state.watch.history)
         row |= dict(best_epoch=int(looks.loss.idxmin()) + 1, epochs=len(looks))
     return dict(row, accuracy=found["accuracy"], error=found["se"], loss=state.history[-1]["loss"], weights=fingerprint(net), lost="", step_seconds=seconds)
@@ -123,7 +140,7 @@ def work(setting: dict) -> float:
     conv = pixels*(9*w + 9*w*w*(1/4 + 1/16 + 1/64))
     return 6e-9*conv*(25 + 75)*(setting["steps"] or 25_000)
 
-# %% ../nbs/api/71_stability.ipynb #7ebf5b57
+# %% ../nbs/api/71_stability.ipynb #c720d4ed
 PAPER = "accuracy ~ experiment + (1|seed) + (1|repeat)"  # the study's model, Eq. 5
 NESTED = "accuracy ~ experiment + (1|setup:configuration) + (1|setup:configuration:seed)"  # ours: the residual is what repeats and launches differ by
 
@@ -145,7 +162,7 @@ def launches(
     found = table.groupby("setup").experiment.unique()
     return [tuple(sorted(e)) for e in found if len(e) == 2]
 
-# %% ../nbs/api/71_stability.ipynb #b2fc1996
+# %% ../nbs/api/71_stability.ipynb #21fd964e
 def mean_comparisons(
     fit,  # what `lmm(PAPER, labelled(rows))` gives
     pairs: list,  # what `launches` gives
@@ -157,7 +174,7 @@ def mean_comparisons(
     two.index = pd.Index([a.rpartition(" ")[0] for a, _ in pairs], name="setup")
     return two[["estimate", "std_error", "df", "lower", "upper", "p", "p_holm"]].assign(p_equivalent=same.p_holm.to_numpy())
 
-# %% ../nbs/api/71_stability.ipynb #b0decb79
+# %% ../nbs/api/71_stability.ipynb #7fbc9fd7
 def spread(
     table: pd.DataFrame,  # what `labelled` gives
     within: list,  # columns that are held fixed
@@ -173,7 +190,7 @@ def spread(
     limit = lambda q: (squares/distributions.chi2.ppf(q, df))**.5
     return pd.Series(dict(sd=(squares/df)**.5, lower=limit(level), upper=limit(1 - level), df=df), name=over)
 
-# %% ../nbs/api/71_stability.ipynb #73ad1f16
+# %% ../nbs/api/71_stability.ipynb #4103c03f
 def hypotheses(
     rows: pd.DataFrame,  # rows of `training` with their settings
     margin: float = .01,  # a spread or difference of accuracy that would not matter
@@ -194,3 +211,38 @@ def hypotheses(
     table["verdict"] = np.select([table.upper < margin, table.lower > margin], ["stable", "not stable"], "undecided")
     table[["spread", "lower", "upper"]] *= 100
     return table
+
+# %% ../nbs/api/71_stability.ipynb #591e29b6
+def repeated(
+    setting: dict,  # learner, mode ("free" or "deterministic"), threads, run; optimizer, seed, steps, width, ...
+    data="auto",  # as for `banks`
+    device="auto",  # where to train
+) -> dict:  # as for `training`, and parts_at, why: where one thread and two differ
+    "One of the runs of Table 5."
+    from fewshot_nb.core import threads
+    from fewshot_nb.determinism import first_difference, without_algorithm
+    s = dict(setting, chance="device" if setting["mode"] == "free" else "none", configuration=-1 if setting["learner"] == "protonet" else 0)
+    with threads(s["threads"]): row = training(s, data, device)
+    found = dict(parts_at="", why="")
+    if s["run"] == 1 and s["threads"] == 1 and s["mode"] == "free":
+        short = dict(s, steps=1, test_tasks=1, test_classes=6)
+        def on(n):
+            with threads(n): training(short, data, device)
+        if find_device(device).type == "cuda": found = dict(parts_at=", ".join(without_algorithm(lambda: on(1))), why="no deterministic algorithm")
+        elif parted := first_difference(lambda: on(1), lambda: on(2)): found = dict(parts_at=parted["operation"], why=parted["why"])
+    return row | found
+
+# %% ../nbs/api/71_stability.ipynb #e0723091
+def protonet_row(
+    setting: dict,  # normalise, configuration, seed; long, and what `training` takes
+    data="auto",  # as for `banks`
+    device="auto",  # where to train
+    images: str = "characters",  # as for `banks`
+) -> dict:  # as for `training`; best_epoch and epochs of the long training, or 0
+    "One of the runs of Table 6."
+    s = dict(setting, learner="protonet", images=images)
+    row = training({k: v for k, v in s.items() if k != "long"}, data, device) | dict(best_epoch=0, epochs=0, long_accuracy=float("nan"))
+    if s["long"] and s["configuration"] < 0 and not s["normalise"] and s["seed"] == s["long_seed"]:
+        far = training({**s, "steps": s["long"], "epoch": 100}, data, device)
+        row |= dict(best_epoch=far["best_epoch"], epochs=far["epochs"], long_accuracy=far["accuracy"])
+    return row
