@@ -352,7 +352,7 @@ def settled(setting: dict) -> dict:
     return {**setting, "split": split, "seed": int(number) + setting.get("seed", 0)}
 
 def method_row(
-    setting: dict,  # method, place ("lake 0": split and seed), seed (added), steps, protonet_steps, problems; until, protonet_until (optional: stop after so many steps of the schedule)
+    setting: dict,  # method, place ("lake 0": split and seed), seed (added), steps, protonet_steps, problems; until, protonet_until (optional: stop after so many steps of the schedule), tight (optional: so many problems once more, for narrow intervals)
     folder=None,  # where checkpoints and weights go; None: neither is kept
     data="auto",  # where Omniglot lies, see `data.source`
     device="cpu",  # where to compute
@@ -369,7 +369,7 @@ def method_row(
         images = state.step*(160 if s["method"] != "protonet" else 360)
         row = dict(train_steps=state.step, train_seconds=state.seconds, step_ms=1000*state.seconds/max(1, state.step), images_per_second=images/max(state.seconds, 1e-9),
                    gflops=3*nets.flops(inner)*images/max(state.seconds, 1e-9)/1e9, train_accuracy=state.history[-1]["accuracy"] if state.history else float("nan"))
-    table = evaluate_embedding(z, bank, [s["split"]], head, s["problems"])
+    table = evaluate_embedding(z, bank, [s["split"]], head, s["problems"], s["seed"])
     if s["method"] == "hausdorff" and bank.source == "omniglot":
         exact, half = over_tasks(hausdorff_on_runs(data))
         row = {"lake-runs exact": exact, "lake-runs exact half": half}
@@ -378,7 +378,11 @@ def method_row(
         card = dict(method=s["method"], data=bank.source, split=f"{s['split']} {TRAIN_PART[s['split']]}", seed=s["seed"], head=LEARNED[s["method"]], steps=row["train_steps"], licence="Apache-2.0",
                     errors=json.dumps({k: round(v, 4) for k, v in flat(table).items() if isinstance(v, float)}))
         nets.save(net, Path(folder)/"weights"/f"{s['method']}-{s['split']}-{s['seed']}.safetensors".replace(" ", "-"), card)
-    return row | flat(table)
+    row |= flat(table)
+    if s.get("tight") and s["method"] in LEARNED:
+        tight = flat(evaluate_embedding(z, bank, [s["split"]], head, s["tight"], s["seed"], runs=False))
+        row |= {k if k.endswith("by alphabet") else f"tight {k}": v for k, v in tight.items()}
+    return row
 
 def flat(table) -> dict:
     "The rows of `evaluate_embedding` for one split as one wide row."
