@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SETS', 'ENDINGS', 'locate', 'square', 'images']
 
-# %% ../../nbs/api/05b_data_images.ipynb #3a8d4d15
+# %% ../../nbs/api/05b_data_images.ipynb #ab99e1ff
 import csv, io, os, re, tarfile, zipfile
 from importlib import resources
 from pathlib import Path
@@ -16,7 +16,7 @@ from .bank import Bank
 from .features import PARTS, read_split
 from .omniglot import cached_bank, contents, fingerprint
 
-# %% ../../nbs/api/05b_data_images.ipynb #cf37c7fb
+# %% ../../nbs/api/05b_data_images.ipynb #8aba44fc
 SETS = dict(caltech101=("caltech101_96px.tar", "caltech101/101_ObjectCategories", "caltech101"),
             grocery=("grocery_96px.tar", "grocery"),
             mini_imagenet=("mini_imagenet.tar", "mini_imagenet.zip", "mini_imagenet", "mini-imagenet", "miniImageNet"))  # where each may lie in the data folder
@@ -36,7 +36,7 @@ def locate(
         if place.is_file(): return [place]
     raise InputError(f"No {name} in {str(folder)!r}: expected {' or '.join(places)} there.")
 
-# %% ../../nbs/api/05b_data_images.ipynb #455feb60
+# %% ../../nbs/api/05b_data_images.ipynb #83ae35b4
 def square(
     image,  # a PIL image
     size: int,  # side of the result in pixels
@@ -46,7 +46,7 @@ def square(
     left, top = ((d - side)/2 for d in image.size)
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))).transpose(2, 0, 1)
 
-# %% ../../nbs/api/05b_data_images.ipynb #66899011
+# %% ../../nbs/api/05b_data_images.ipynb #461f12e7
 _VERSION = 1  # raise when the cached pixels change
 
 def _table(name):
@@ -74,7 +74,7 @@ def _read(name, place, size) -> Bank:
     labels = [names.index(c) for c, _ in keys]
     return Bank(np.stack([items[k] for k in keys]), labels, [group_names.index(groups[c]) for c in names], names, group_names, name)
 
-# %% ../../nbs/api/05b_data_images.ipynb #0199026a
+# %% ../../nbs/api/05b_data_images.ipynb #2d01d6e5
 def images(
     name: str = "caltech101",  # "caltech101", "grocery" or "mini_imagenet"
     part: str | None = None,  # "base", "validation" or "novel" (also "train", "val", "test"); None for all classes

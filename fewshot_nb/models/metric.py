@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MINI_IMAGENET', 'Learner', 'checked', 'ProtoNet', 'FCE', 'MatchingNet']
 
-# %% ../../nbs/api/22_models_metric.ipynb #5545bb30
+# %% ../../nbs/api/22_models_metric.ipynb #d1c80cac
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from ..core import InputError
 from .backbones import Conv4
 from .siamese import attention, prototype
 
-# %% ../../nbs/api/22_models_metric.ipynb #ce840fae
+# %% ../../nbs/api/22_models_metric.ipynb #7cd0daea
 MINI_IMAGENET = 112.74/255, 68.72/255  # mean and standard deviation of mini-ImageNet's pixels, in [0, 1] (stability study, A.2)
 
 class Learner(nn.Module):
@@ -54,12 +54,12 @@ def checked(support, query) -> tuple:
         raise InputError(f"A learner takes support (task, way, shot, channels, H, W) and query (task, query, channels, H, W) of the same tasks, not {tuple(support.shape)} and {tuple(query.shape)}.")
     return support.shape[:3]
 
-# %% ../../nbs/api/22_models_metric.ipynb #76138f56
+# %% ../../nbs/api/22_models_metric.ipynb #7c8e85c2
 class ProtoNet(Learner):
     "Prototypical Networks; with `Conv4` 111,936 parameters for one channel, 113,088 for three, at any image size."
     def compare(self, support, query): return prototype(support, query)
 
-# %% ../../nbs/api/22_models_metric.ipynb #46c30c94
+# %% ../../nbs/api/22_models_metric.ipynb #f2297a9b
 class FCE(nn.Module):
     "Full conditional embeddings (Vinyals et al. 2016, A.1 and A.2); 28 dim^2 + 24 dim parameters."
     def __init__(self,
@@ -87,7 +87,7 @@ class FCE(nn.Module):
             h = h + flat
         return g, h.view_as(query)
 
-# %% ../../nbs/api/22_models_metric.ipynb #2325e76c
+# %% ../../nbs/api/22_models_metric.ipynb #ef0a624b
 class MatchingNet(Learner):
     "Matching Networks (Vinyals et al. 2016): attention by cosine, with full conditional embeddings or without."
     def __init__(self,

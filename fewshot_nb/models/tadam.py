@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ResNet12', 'TEN', 'TADAM', 'ConvNet', 'ProtoNetTADAM']
 
-# %% ../../nbs/api/23_models_tadam.ipynb #b6cf1e85
+# %% ../../nbs/api/23_models_tadam.ipynb #dcc99f9d
 import math
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from ..core import InputError
 from .metric import Learner, checked
 from .siamese import prototype
 
-# %% ../../nbs/api/23_models_tadam.ipynb #1238b99d
+# %% ../../nbs/api/23_models_tadam.ipynb #de967c02
 def _conv(i, o, side=3):
     conv = nn.Conv2d(i, o, side, padding=side//2, bias=False)
     nn.init.normal_(conv.weight, std=math.sqrt(.2/(o*side*side)))
@@ -54,7 +54,7 @@ class ResNet12(nn.Module):
             if block < 3: x = F.max_pool2d(x, 2, ceil_mode=True)
         return x.mean((2, 3))
 
-# %% ../../nbs/api/23_models_tadam.ipynb #00b6668a
+# %% ../../nbs/api/23_models_tadam.ipynb #f70ab42c
 class _Encoder(nn.Module):
     "One vector of a layer from the task's representation: linear, two residual linear layers, times a number that begins at 0."
     def __init__(self, dim, channels):
@@ -82,7 +82,7 @@ class TEN(nn.Module):
         "For each layer `(gamma, beta)`, both (task, its channels)."
         return [(g(task), b(task)) for g, b in zip(self.gamma, self.beta)]
 
-# %% ../../nbs/api/23_models_tadam.ipynb #f0c3fb11
+# %% ../../nbs/api/23_models_tadam.ipynb #0594c5de
 class TADAM(Learner):
     "TADAM (Oreshkin et al. 2018); 15,141,145 parameters for colour images, `conditioned=False` leaves the task encoding out."
     def __init__(self,
@@ -127,7 +127,7 @@ class TADAM(Learner):
             if p.requires_grad: parts["multipliers" if name.endswith("multiplier") else "weights" if p.ndim > 1 else "rest"].append(p)
         return [dict(params=p, weight_decay=d) for p, d in zip(parts.values(), (weight_decay, film_decay, 0.)) if p]
 
-# %% ../../nbs/api/23_models_tadam.ipynb #3b72ada2
+# %% ../../nbs/api/23_models_tadam.ipynb #af80ceef
 class ConvNet(nn.Module):
     "The four-block net of TADAM's code: images (n, channels, H, W) in [0, 1] to maps, flattened; 112,832 parameters for colour images."
     def __init__(self,

@@ -6,7 +6,7 @@
 __all__ = ['LEARNERS', 'OPTIMIZERS', 'TRAINING', 'learner', 'episodes', 'episode_loss', 'score', 'Watch', 'auxiliary_probability',
            'train_learner']
 
-# %% ../../nbs/api/41_train_learners.ipynb #976d4173
+# %% ../../nbs/api/41_train_learners.ipynb #15e88e3f
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from ..models.tadam import TADAM, ConvNet, ProtoNetTADAM, ResNet12
 from ..samplers import TaskSpec, stream
 from .loop import State, descend, keep_freed_memory, run, second_half, staircase
 
-# %% ../../nbs/api/41_train_learners.ipynb #494ae1a4
+# %% ../../nbs/api/41_train_learners.ipynb #ff902f2c
 LEARNERS = {"protonet": (ProtoNet, Conv4), "m-net": (MatchingNet, Conv4),
             "tadam": (TADAM, lambda side, channels, width: ResNet12(channels, width)), "protonet-tadam": (ProtoNetTADAM, ConvNet)}  # learner and backbone
 
@@ -35,7 +35,7 @@ def learner(
     if len(shape) != 3 or shape[1] != shape[2]: raise InputError(f"A learner looks at square images (channels, H, W), but the samples have the shape {tuple(shape)}: take a bank of images.")
     return fresh(lambda: make(backbone(shape[1], shape[0], width), **settings), seed)
 
-# %% ../../nbs/api/41_train_learners.ipynb #5f5c1b94
+# %% ../../nbs/api/41_train_learners.ipynb #0a9f9e3e
 def episodes(
     bank,  # a `Bank`, or the label of each sample
     way: int,  # classes of a task
@@ -61,7 +61,7 @@ def episode_loss(
     logits = net(images[:, :n].unflatten(1, (way, -1)), images[:, n:])
     return dict(loss=F.cross_entropy(logits.flatten(0, 1), labels.flatten()), accuracy=(logits.argmax(-1) == labels).float().mean())
 
-# %% ../../nbs/api/41_train_learners.ipynb #bc330e48
+# %% ../../nbs/api/41_train_learners.ipynb #c9a15587
 @torch.no_grad()
 def score(
     net: nn.Module,  # a learner, on its device
@@ -95,7 +95,7 @@ def _embedded(net, bank, indices, where):
     place[used] = torch.arange(len(used))
     return torch.cat([net.embed(bank.take(i).to(where)[None])[0] for i in used.split(size)]), place
 
-# %% ../../nbs/api/41_train_learners.ipynb #7255952b
+# %% ../../nbs/api/41_train_learners.ipynb #1a2aed97
 class Watch:
     "Scores of a learner on other classes during its training, and the weights of the best one."
     def __init__(self, patience=None): self.patience, self.history, self.best = patience, [], None
@@ -115,7 +115,7 @@ class Watch:
     def state_dict(self): return dict(history=self.history, best=self.best)
     def load_state_dict(self, saved): self.history, self.best = saved["history"], saved["best"]
 
-# %% ../../nbs/api/41_train_learners.ipynb #cbb00ba4
+# %% ../../nbs/api/41_train_learners.ipynb #350aa0f0
 def auxiliary_probability(
     step: int,  # 0 .. steps - 1
     steps: int,  # length of the training
@@ -137,7 +137,7 @@ def _auxiliary(bank, batch, steps, schedule, clip_each):
         return dict(auxiliary=0., drawn=0.)
     return step
 
-# %% ../../nbs/api/41_train_learners.ipynb #c7148898
+# %% ../../nbs/api/41_train_learners.ipynb #3be7440e
 OPTIMIZERS = dict(adam=lambda groups, rate, momentum: torch.optim.Adam(groups, lr=rate),
                   sgd=lambda groups, rate, momentum: torch.optim.SGD(groups, lr=rate, momentum=momentum))
 
@@ -204,6 +204,6 @@ def train_learner(
     if validation is not None and state.watch.best and (state.step == steps or state.watch.stop()): net.load_state_dict(state.watch.best)
     return net.eval(), state
 
-# %% ../../nbs/api/41_train_learners.ipynb #d4f275ce
+# %% ../../nbs/api/41_train_learners.ipynb #c2aa7aed
 TRAINING = {"protonet": dict(steps=10_000, way=20, shot=5, query=15, optimizer="adam", rate=1e-3, schedule=staircase(2000), patience=200),  # A.2; patience needs validation
             "tadam": dict(steps=21_000, way=5, shot=5, query=6, tasks=2, optimizer="sgd", rate=.1, schedule=second_half(21_000), weight_decay=5e-4, clip_each=1., auxiliary=64)}  # 32 queries a task, here 30
