@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['KINDS_OF_PROBLEM', 'SPLITS', 'SETTINGS', 'TURNS', 'CHANGED', 'SYMMETRIC_TRANSPOSED', 'SIZES', 'Problems',
            'signatures', 'joined', 'free_form', 'sheet', 'basic', 'truth', 'abstract', 'nuisances', 'told', 'problem',
-           'benchmark', 'tasks', 'save', 'load', 'Files', 'Released', 'read', 'programs', 'write']
+           'single_shapes', 'quiz', 'benchmark', 'tasks', 'save', 'load', 'Files', 'Released', 'read', 'programs',
+           'write']
 
 # %% ../../nbs/api/09_data_bongard.ipynb #6fab6c29
 import functools, json
@@ -525,6 +526,52 @@ def problem(
     if concept is not None: return abstract(1, seed, shapes, [tuple(concept.split(" and "))])
     known = sum(_concepts(*source), [])
     return abstract(1, seed, shapes, [known[random.integers(len(known))]])
+
+# %% ../../nbs/api/09_data_bongard.ipynb #51f12cff
+def single_shapes(
+    attribute: str,  # a name in `data.shapes.ATTRIBUTES`
+    each: int = 14_000,  # pictures with, and as many without
+    seed: int = 0,
+    shapes=None,  # None: our own library; or the folder of the official tables
+    part: str = "all",  # "all" shapes; or only those that are "seen" or "unseen": every fifth shape is unseen
+) -> tuple:  # (Pictures, labels (picture,) 0 or 1, numbers of the shapes (picture,))
+    "Pictures of single shapes that have an attribute for certain, or lack it for certain."
+    choose(part, ("all", "seen", "unseen"), "part")
+    source = ("own", None) if shapes is None else ("official", str(shapes))
+    known, random = _shapes(*source), rng(seed, "single", attribute, part)
+    value = _table(*source)[choose(attribute, list(ATTRIBUTES), "attribute")]
+    if part != "all": value = np.where((np.arange(len(known)) % 5 == 0) == (part == "unseen"), value, -1)
+    few = [int((value == v).sum()) for v in (0, 1)]
+    if min(few) < 2: raise InputError(f"The attribute {attribute} has too few shapes in this library: {few[1]} have it, {few[0]} have not.")
+    labels = np.repeat([0, 1], each)
+    rows = np.concatenate([random.choice(np.flatnonzero(value == v), each) for v in (0, 1)])
+    return _pictures(random, known, rows[:, None], 150., 320., {}), labels, rows
+
+# %% ../../nbs/api/09_data_bongard.ipynb #fc0fe307
+def quiz(
+    kind: str = "abstract",  # "freeform", "basic" or "abstract"
+    seed: int | None = None,  # of the problem; None: another one each time
+    shapes=None,  # None: our own library; or the folder of the official tables
+):
+    "An interactive cell: a problem, two buttons, and the answer when one was pressed."
+    try: import ipywidgets as w
+    except ImportError: raise InputError("quiz() needs ipywidgets: pip install 'fewshot_nb[notebook]', or show sheet(problem(...), answer=False).") from None
+    import io, matplotlib.pyplot as plt
+    seed = int(np.random.SeedSequence().entropy % 2**31) if seed is None else seed
+    asked = problem(kind, seed=seed, shapes=shapes)
+    def picture(answer):
+        file, fig = io.BytesIO(), sheet(asked, answer=answer, seed=seed)
+        fig.savefig(file, format="png", dpi=110, bbox_inches="tight"); plt.close(fig)
+        return file.getvalue()
+    image, said = w.Image(value=picture(False), format="png"), w.Label("Which of the two below belongs to set A?")
+    buttons = [w.Button(description=text) for text in ("the left one", "the right one")]
+    right = int(rng(seed, "order").integers(2))  # `sheet` puts A's picture there
+    def pressed(button):
+        said.value = f"{'Right' if buttons.index(button) == right else 'Wrong'}: {asked.concepts[0]}."
+        image.value = picture(True)
+        for b in buttons: b.disabled = True
+    for b in buttons: b.on_click(pressed)
+    return w.VBox([image, w.HBox(buttons), said])
 
 # %% ../../nbs/api/09_data_bongard.ipynb #dd92b7cd
 SIZES = dict(train=9300, val=900, test_ff=600, test_bd=480, test_hd_comb=400, test_hd_novel=320)  # Nie et al. 2020, appendix C

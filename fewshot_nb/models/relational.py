@@ -220,6 +220,7 @@ class CNNBaseline(Solver):
 
 # %% ../../nbs/api/26_models_relational.ipynb #0a25dd61
 SOLVERS = {"SNAIL": SNAIL, "ProtoNet": ProtoNet, "MetaOptNet": MetaOptNet, "ANIL": ANIL, "Meta-Baseline-SC": MetaBaseline, "Meta-Baseline-MoCo": MetaBaseline,
+           "Meta-Baseline-PS": MetaBaseline,
            "WReN-Bongard": WReN, "CNN-Baseline": CNNBaseline}  # names of Tables 2 and 3
 
 def solver(
