@@ -102,7 +102,7 @@ def _bongard(kind, concept, seed, data, to, answer):
     "Draw one Bongard problem, on the official shapes where `data` has them."
     from fewshot_nb.core import written_whole
     from fewshot_nb.data.bongard import problem, sheet
-    from fewshot_nb.train.relational import shapes_folder
+    from fewshot_nb.bongard import shapes_folder
     drawn = problem(kind, concept, seed, shapes_folder(data or "auto"))
     with written_whole(to) as part: sheet(drawn, answer=answer, seed=seed).savefig(part, format="png", dpi=150, bbox_inches="tight")
     print(f"{drawn.names[0] if answer else kind}: {to}")
