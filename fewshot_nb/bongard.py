@@ -203,15 +203,23 @@ def _less(a, b):
     half = np.hypot((a.high - a.low)/2, (b.high - b.low)/2)
     return Estimate(a.value - b.value, a.value - b.value - half, a.value - b.value + half)
 
-def sizes(problems=None) -> dict:
-    "Claims on numbers of parameters, shapes and problems, counted: networks without memory, and a set of `problems` on the official shapes if there is one."
+def sizes(
+    shapes=None,  # the folder of the official tables, to count shapes and problems, too
+    whole: bool = False,  # also draw the 12,000 problems and count their parts: half a minute
+) -> dict:  # id of a claim -> number or numbers
+    "Numbers that the paper and its code give exactly, counted: parameters of networks without memory, shapes, problems."
     from fewshot_nb.data.bongard import KINDS_OF_PROBLEM, SPLITS
     from fewshot_nb.models.synthesis import Synthesis
     with torch.device("meta"):
         count = lambda net: sum(p.numel() for p in net.parameters())
         found = {"B16": ResNet15().dim, "A1": count(ResNet15()), "A7": count(Synthesis(values=2)), **{id: count(SOLVERS[m]()) for id, m in
                  dict(A2="SNAIL", A3="ProtoNet", A4="ANIL", A5="WReN-Bongard", A6="CNN-Baseline").items()}}
-    if problems is None: return found
+    if shapes is None: return found
+    names = pd.read_csv(Path(shapes)/"human_designed_shapes.tsv", sep="\t")
+    moves = names["set of base actions"].str.split(",").explode().str.strip()
+    found |= {"B15": len(names), "B19": [names["shape name"].nunique(), names["super class"].nunique(), int(moves.str.startswith("line").sum()), int(moves.str.startswith("arc").sum())]}
+    if not whole: return found
+    problems = _set("full", 0, str(shapes), 1.)
     return found | {"B16s": np.bincount(problems.split, minlength=len(SPLITS)).tolist(), "B18": np.bincount(problems.kinds, minlength=len(KINDS_OF_PROBLEM)).tolist()}
 
 # %% ../nbs/api/71_bongard.ipynb #e76b7af0
