@@ -18,11 +18,8 @@ from .core import InputError, choose, device as get_device, threads, written_who
 # %% ../nbs/api/68_bench.ipynb #be550ec2
 BENCHES = {  # name -> module:function, called as f(device=..., quick=...)
     "inference": "fewshot_nb.bench:inference",
-<<<<<<< HEAD
     "protocols": "fewshot_nb.bench_training:protocols",
-=======
     "bongard": "fewshot_nb.bongard:bench",
->>>>>>> 5db1ea1 (Four Bongard experiments instead of one, on a module of what they share; bench bongard)
 }
 
 def find_bench(name: str):

@@ -131,7 +131,7 @@ def interval(table, name):
         from fewshot_nb.claims import estimate
         return estimate(table[name])
     v, half = table[name].iloc[0], 1.96*table[f"{name}_se"].iloc[0]
-    return Estimate(v, v - half, v + half, 1)
+    return Estimate(v, max(0., v - half), min(100., v + half), 1)
 
 def beside(table: pd.DataFrame, variant: str = "full") -> pd.DataFrame:
     "A table of texts: each method's accuracy on each part, ours with its 95 % interval, the paper's, and whether ours is above chance."
