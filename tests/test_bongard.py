@@ -176,7 +176,58 @@ def test_programs_are_official_strings():
 @pytest.mark.parametrize("call, says", [
     (lambda: abstract(1, concepts=["neckd"]), "Unknown attribute 'neckd'"), (lambda: abstract(1, concepts=[("convex", "has_two_parts")]), "too few shapes"),
     (lambda: basic(1, concept="circl"), "Unknown shape"), (lambda: free_form(1, settings=[(12,)]), "2 to 9 each"),
+    (lambda: free_form(1, settings=[(3, 4, 5)]), "one or two numbers of actions"), (lambda: bongard.single_shapes("rund"), "Unknown attribute"),
+    (lambda: basic(1).bank(64, engine="cairo").take([0]), "Unknown engine"), (lambda: bongard.tasks(basic(1), [1]), "numbered 0..0"), (lambda: bongard.benchmark(variant="freefrom"), "Unknown variant"),
     (lambda: bongard.read("/nowhere"), "ShapeBongard_V2_split.json"), (lambda: basic(1, shapes="/nowhere"), "There is no human_designed_shapes.tsv")])
 def test_wrong_input_is_one_sentence(call, says):
     with pytest.raises(InputError, match=says) as e: call()
     assert "\n" not in str(e.value)
+
+
+def test_a_set_that_could_not_be_written_leaves_nothing_and_another_layout_is_refused(tmp_path, monkeypatch):
+    some = basic(2, 1)
+    bongard.write(some, tmp_path/"whole", 32)
+    assert bongard.read(tmp_path/"whole", check=True).names == some.names
+    (tmp_path/"whole"/"bd"/"images"/some.names[1]/"1"/"3.png").unlink()
+    with pytest.raises(InputError, match="is missing: the folder is not whole"): bongard.read(tmp_path/"whole", check=True)
+    (tmp_path/"whole"/"ShapeBongard_V2_split.json").write_text('["bd"]')
+    with pytest.raises(InputError, match="another layout"): bongard.read(tmp_path/"whole")
+    monkeypatch.setattr("pathlib.Path.write_text", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError): bongard.write(some, tmp_path/"cut", 32)
+    assert not (tmp_path/"cut").exists()
+
+
+def test_solvers_have_the_published_sizes_and_synthesis_too():
+    from fewshot_nb.bongard import sizes
+    assert sizes() == dict(B16=128, A1=8_100_032, A7=8_976_160, A2=13_002_086, A3=8_100_033, A4=8_100_290, A5=8_182_594, A6=8_135_106)
+
+
+def test_a_training_drawn_ahead_in_threads_is_the_same_training():
+    from fewshot_nb.train.relational import ahead, episode
+    some = basic(6, 2)
+    bank = some.bank(32)
+    make = lambda step: episode(some, bank, 2, rng(0, "episode", step))
+    for threads in (1, 3):
+        get = ahead(make, 9, threads)
+        for step in range(2, 9):
+            for a, b in zip(get(step), make(step)): assert torch.equal(a, b)
+
+
+def test_tokens_are_programs_and_a_written_program_can_be_drawn():
+    from fewshot_nb.models import synthesis as ps
+    pictures = free_form(1, 5, [(4,), (2, 5)]).pictures
+    back, want = ps.programs(ps.tokens(pictures)), unpack(pictures.actions)
+    flat = [s for picture in back for s in picture]
+    assert [[(a.kind, a.stroke) for a in s] for s in flat] == [[(a.kind, a.stroke) for a in s] for s in want]
+    assert np.abs([a.turn - b.turn for s, w in zip(flat, want) for a, b in zip(s, w)]).max() < 1e-3
+    net = ps.synthesis(1/32, seed=1).eval()
+    wrote = net.write(torch.rand(3, 1, 32, 32))
+    assert wrote.name.shape == (3, 21) and ((wrote.stroke == 0) | wrote.moves).all()
+    again = ps.synthesis(1/32, seed=1).eval()
+    assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values()))
+
+
+def test_quiz_needs_widgets_in_one_sentence(monkeypatch):
+    import sys
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    with pytest.raises(InputError, match="pip install"): bongard.quiz()

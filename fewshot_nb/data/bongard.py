@@ -9,7 +9,7 @@ __all__ = ['KINDS_OF_PROBLEM', 'SPLITS', 'SETTINGS', 'TURNS', 'CHANGED', 'SYMMET
            'write']
 
 # %% ../../nbs/api/09_data_bongard.ipynb #6fab6c29
-import functools, json
+import functools, json, shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 import numpy as np, torch
@@ -714,6 +714,8 @@ def read(
     folder = Path(folder)
     split = _json(folder/"ShapeBongard_V2_split.json")
     programs = {k: _json(folder/k/f"{k}_action_programs.json") for k in _SHORT.values()}
+    for name, found in (("ShapeBongard_V2_split.json", split), *((f"{k}_action_programs.json", p) for k, p in programs.items())):
+        if not isinstance(found, dict) or not all(isinstance(v, list) for v in found.values()): raise InputError(f"{name} in {str(folder)!r} is of another layout: ShapeBongard_V2 has an object of lists there.")
     names, parts, kinds, paths, texts = [], [], [], [], []
     for part, listed in split.items():
         choose(part, SPLITS, "part of ShapeBongard_V2_split.json")
@@ -751,6 +753,7 @@ def write(
     if folder.exists(): raise InputError(f"{str(folder)!r} exists already: choose a new folder.")
     writable(folder.parent, "problems", "choose a folder that you may write to")
     part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # what a killed one left
     texts, short = programs(problems), list(_SHORT.values())
     for p, name in enumerate(problems.names):
         base = part/short[problems.kinds[p]]/"images"/name
