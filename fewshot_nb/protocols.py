@@ -369,20 +369,18 @@ def method_row(
         images = state.step*(160 if s["method"] != "protonet" else 360)
         row = dict(train_steps=state.step, train_seconds=state.seconds, step_ms=1000*state.seconds/max(1, state.step), images_per_second=images/max(state.seconds, 1e-9),
                    gflops=3*nets.flops(inner)*images/max(state.seconds, 1e-9)/1e9, train_accuracy=state.history[-1]["accuracy"] if state.history else float("nan"))
-    table = evaluate_embedding(z, bank, [s["split"]], head, s["problems"], s["seed"])
-    if s["method"] == "hausdorff" and bank.source == "omniglot":
-        exact, half = over_tasks(hausdorff_on_runs(data))
-        row = {"lake-runs exact": exact, "lake-runs exact half": half}
-    if folder and s["method"] in LEARNED:
-        net = net.net if s["method"] == "protonet" and hasattr(net, "net") else net
-        card = dict(method=s["method"], data=bank.source, split=f"{s['split']} {TRAIN_PART[s['split']]}", seed=s["seed"], head=LEARNED[s["method"]], steps=row["train_steps"], licence="Apache-2.0",
-                    errors=json.dumps({k: round(v, 4) for k, v in flat(table).items() if isinstance(v, float)}))
-        nets.save(net, Path(folder)/"weights"/f"{s['method']}-{s['split']}-{s['seed']}.safetensors".replace(" ", "-"), card)
-    row |= flat(table)
+    found = flat(evaluate_embedding(z, bank, [s["split"]], head, s["problems"], s["seed"]))
     if s.get("tight") and s["method"] in LEARNED:
         tight = flat(evaluate_embedding(z, bank, [s["split"]], head, s["tight"], s["seed"], runs=False))
-        row |= {k if k.endswith("by alphabet") else f"tight {k}": v for k, v in tight.items()}
-    return row
+        found |= {k if k.endswith("by alphabet") else f"tight {k}": v for k, v in tight.items()}
+    if s["method"] == "hausdorff" and bank.source == "omniglot":
+        exact, half = over_tasks(hausdorff_on_runs(data))
+        found |= {"lake-runs exact": exact, "lake-runs exact half": half}
+    if folder and s["method"] in LEARNED:
+        card = dict(method=s["method"], data=bank.source, split=f"{s['split']} {TRAIN_PART[s['split']]}", seed=s["seed"], head=LEARNED[s["method"]], steps=row["train_steps"], licence="Apache-2.0",
+                    errors=json.dumps({k: round(v, 4) for k, v in found.items() if isinstance(v, float)}))
+        nets.save(net, Path(folder)/"weights"/f"{s['method']}-{s['split']}-{s['seed']}.safetensors".replace(" ", "-"), card)
+    return row | found
 
 def flat(table) -> dict:
     "The rows of `evaluate_embedding` for one split as one wide row."
