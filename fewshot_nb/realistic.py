@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VARIANTS', 'PAPER', 'INDUCTIVE', 'names', 'variant', 'n_query_of', 'cell', 'sweep_point', 'imbalance_point',
-           'no_data', 'dirichlet_row', 'entropy_row', 'pooled']
+           'no_data', 'dirichlet_row', 'entropy_row', 'pooled', 'share', 'least']
 
 # %% ../nbs/api/67_realistic.ipynb #c03a33bb
 import dataclasses, functools, warnings
@@ -162,3 +162,21 @@ def pooled(
     if not len(rows): raise InputError(f"There are no rows to pool {column!r} over: compute them first.")
     mean, half = 100*sign*rows[column].mean(), 100*np.sqrt((rows[f"{column}_half"]**2).sum())/len(rows)
     return Estimate(mean, mean - half, mean + half, len(rows))
+
+# %% ../nbs/api/67_realistic.ipynb #1c402522
+def share(
+    rows,  # as for `pooled`
+    column: str,  # a column with a neighbour `<column>_half`
+    sign: float = 1.,  # -1 for the share below 0
+) -> Estimate:
+    "The share of cells in which a difference is above 0; from those where that is certain to those where it is possible."
+    d, half = sign*rows[column], rows[f"{column}_half"]
+    return Estimate((d > 0).mean(), (d - half > 0).mean(), (d + half > 0).mean(), len(rows))
+
+def least(
+    rows,  # as for `pooled`
+    column: str,  # a column with a neighbour `<column>_half`
+    sign: float = 1.,  # -1 for the largest
+) -> Estimate:
+    "The smallest difference of any cell, in points, with that cell's interval."
+    return pooled(rows.loc[[(sign*rows[column]).idxmin()]], column)

@@ -38,9 +38,9 @@ def tim_torch(
 
 # %% ../../nbs/api/34_inference_fast.ipynb #25f28dfd
 def _logit_gradient(logits, Y, share, alpha, ce, marginal, conditional):
-    "The gradient of the loss with respect to logits (task, way, sample), of which the first ones are support; `logits` are overwritten."
+    "The gradient of the loss with respect to logits (task, way, sample), of which the first ones are support."
     n, n_query, beta = Y.shape[2], logits.shape[2] - Y.shape[2], alpha - 1
-    log_p = torch.log_softmax(logits, 1, out=logits).clamp_min_(-87.3)
+    log_p = logits.log_softmax(1).clamp_min_(-87.3)
     P = log_p.exp()
     mean = (P @ share)[..., None].log_()
     scale = alpha/n_query/(beta or 1)
