@@ -7,7 +7,7 @@ __all__ = ['SPACES', 'PROTONET_DEFAULT', 'CHANCE', 'PAPER', 'NESTED', 'configura
            'photographs', 'training', 'moments', 'work', 'labelled', 'launches', 'mean_comparisons', 'spread',
            'hypotheses', 'repeated', 'protonet_row']
 
-# %% ../nbs/api/71_stability.ipynb #b4ddbdc3
+# %% ../nbs/api/71_stability.ipynb #81341bd6
 import time
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
@@ -20,7 +20,7 @@ from .stats import lmm
 from .train.learners import learner as make_learner, score, train_learner
 from .train.loop import hyperbola, second_half, staircase
 
-# %% ../nbs/api/71_stability.ipynb #95a26fbd
+# %% ../nbs/api/71_stability.ipynb #9935adbf
 SPACES = {"protonet": "ProtoNet", "m-net": "MatchingNet", "m-net-plain": "MatchingNet", "tadam": "TADAM", "protonet-tadam": "TADAM"}  # whose search space of Table 3 a learner has
 PROTONET_DEFAULT = dict(learning_rate=1e-3, lr_decay_rate=.5, lr_decay_period_batches=2000, query_shots_per_class=15, training_steps_batches=10_000)  # appendix A.2
 
@@ -35,7 +35,7 @@ def configuration(
     drawn = space.draw(1, seed, max(number, 0)).iloc[0].to_dict()
     return {**drawn, **PROTONET_DEFAULT} if number < 0 else drawn
 
-# %% ../nbs/api/71_stability.ipynb #d6cfb775
+# %% ../nbs/api/71_stability.ipynb #d60d2f37
 def schedule_of(
     learner: str,  # as for `configuration`
     hyper: dict,  # what `configuration` gives
@@ -47,7 +47,7 @@ def schedule_of(
     period = max(1, round(hyper["lr_decay_period_batches"]*steps/long))
     return staircase(period, rate) if SPACES[learner] == "ProtoNet" else second_half(steps, period, rate)
 
-# %% ../nbs/api/71_stability.ipynb #e994f12c
+# %% ../nbs/api/71_stability.ipynb #637e62fb
 CHANCE = ("none", "rounding", "device")
 
 def nudge(
@@ -62,7 +62,7 @@ def nudge(
             p.copy_(torch.nextafter(p, up))
     return net
 
-# %% ../nbs/api/71_stability.ipynb #1d051b50
+# %% ../nbs/api/71_stability.ipynb #93cd8cdc
 def banks(
     data="auto",  # "auto", "glyphs", or a folder that holds the data
     images: str = "characters",  # or a set of photographs: "caltech101", "grocery", "mini_imagenet"
@@ -91,7 +91,7 @@ def photographs(
         return "glyphs"
     return "caltech101"
 
-# %% ../nbs/api/71_stability.ipynb #cf9d44e6
+# %% ../nbs/api/71_stability.ipynb #33599191
 def training(
     setting: dict,  # learner, optimizer, launch, configuration, seed, repeat; steps, width, image_size, chance, test_classes, test_tasks, search_seed
     data="auto",  # as for `banks`
@@ -107,12 +107,12 @@ def training(
     seed_everything(s["seed"])  # nothing below draws from the global generators; if something did, it would repeat
     net = make_learner("m-net" if s["learner"] == "m-net-plain" else s["learner"], train.shape, s["seed"], s["width"],
                        **(dict(moments=moments(train)) if s["normalise"] else {}), **(dict(fce=False) if s["learner"] == "m-net-plain" else {}))
-    if SPACES[s["learner"]] == "TADAM": watched |= dict(tasks=int(hyper["tasks_per_batch"]), weight_decay=5e-4, clip_each=1., auxiliary=int(hyper["pretrain_batch_size"]) if s["learner"] == "tadam" else 0)
     if s["chance"] == "rounding": nudge(net, s["launch"], s["repeat"])
     watched = {}
     if s["epoch"]:  # hold back every eighth training class and look at them after each epoch
         held = torch.arange(train.classes) % 8 == 7
         train, watched = train.select(~held), dict(validation=train.select(held), epoch=s["epoch"])
+    if SPACES[s["learner"]] == "TADAM": watched |= dict(tasks=int(hyper["tasks_per_batch"]), weight_decay=5e-4, clip_each=1., auxiliary=int(hyper["pretrain_batch_size"]) if s["learner"] == "tadam" else 0)
     row = dict(query=query, learning_rate=hyper["learning_rate"], lr_decay_rate=hyper["lr_decay_rate"], samples=train.n)
     began = time.perf_counter()
     try:
@@ -140,7 +140,7 @@ def work(setting: dict) -> float:
     conv = pixels*(9*w + 9*w*w*(1/4 + 1/16 + 1/64))
     return 6e-9*conv*(25 + 75)*(setting["steps"] or 25_000)
 
-# %% ../nbs/api/71_stability.ipynb #0671ec3e
+# %% ../nbs/api/71_stability.ipynb #11c65de2
 PAPER = "accuracy ~ experiment + (1|seed) + (1|repeat)"  # the study's model, Eq. 5
 NESTED = "accuracy ~ experiment + (1|setup:configuration) + (1|setup:configuration:seed)"  # ours: the residual is what repeats and launches differ by
 
@@ -162,7 +162,7 @@ def launches(
     found = table.groupby("setup").experiment.unique()
     return [tuple(sorted(e)) for e in found if len(e) == 2]
 
-# %% ../nbs/api/71_stability.ipynb #aa428145
+# %% ../nbs/api/71_stability.ipynb #6ab2e95d
 def mean_comparisons(
     fit,  # what `lmm(PAPER, labelled(rows))` gives
     pairs: list,  # what `launches` gives
@@ -174,7 +174,7 @@ def mean_comparisons(
     two.index = pd.Index([a.rpartition(" ")[0] for a, _ in pairs], name="setup")
     return two[["estimate", "std_error", "df", "lower", "upper", "p", "p_holm"]].assign(p_equivalent=same.p_holm.to_numpy())
 
-# %% ../nbs/api/71_stability.ipynb #59d3b33a
+# %% ../nbs/api/71_stability.ipynb #ca6f08cf
 def spread(
     table: pd.DataFrame,  # what `labelled` gives
     within: list,  # columns that are held fixed
@@ -190,7 +190,7 @@ def spread(
     limit = lambda q: (squares/distributions.chi2.ppf(q, df))**.5
     return pd.Series(dict(sd=(squares/df)**.5, lower=limit(level), upper=limit(1 - level), df=df), name=over)
 
-# %% ../nbs/api/71_stability.ipynb #6f5b54a0
+# %% ../nbs/api/71_stability.ipynb #e3f171f7
 def hypotheses(
     rows: pd.DataFrame,  # rows of `training` with their settings
     margin: float = .01,  # a spread or difference of accuracy that would not matter
@@ -212,7 +212,7 @@ def hypotheses(
     table[["spread", "lower", "upper"]] *= 100
     return table
 
-# %% ../nbs/api/71_stability.ipynb #3ef25181
+# %% ../nbs/api/71_stability.ipynb #3d6cdc66
 def repeated(
     setting: dict,  # learner, mode ("free" or "deterministic"), threads, run; optimizer, seed, steps, width, ...
     data="auto",  # as for `banks`
@@ -228,11 +228,12 @@ def repeated(
         short = dict(s, steps=1, test_tasks=1, test_classes=6)
         def on(n):
             with threads(n): training(short, data, device)
+        on(1)  # what is made once a process (data, caches) is made now
         if find_device(device).type == "cuda": found = dict(parts_at=", ".join(without_algorithm(lambda: on(1))), why="no deterministic algorithm")
         elif parted := first_difference(lambda: on(1), lambda: on(2)): found = dict(parts_at=parted["operation"], why=parted["why"])
     return row | found
 
-# %% ../nbs/api/71_stability.ipynb #15a26e31
+# %% ../nbs/api/71_stability.ipynb #f52619b5
 def protonet_row(
     setting: dict,  # normalise, configuration, seed; long, and what `training` takes
     data="auto",  # as for `banks`
