@@ -319,13 +319,14 @@ def run(
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it would warn that it does not know a parameter of type `str | list`, and pass it
     try:
         with _private() as config, _to_execute(self, isinstance(values.get("rows"), list)) as path:
-            papermill.execute_notebook(path, str(to), values, kernel_name="python3", progress_bar=progress, config=config)
+            papermill.execute_notebook(path, str(to), values, kernel_name="python3", progress_bar=progress, start_timeout=300, config=config)
     except papermill.PapermillExecutionError as e:
         if e.ename == "InputError": raise InputError(str(e.evalue)) from None
         first = next((l for l in str(e.source).splitlines() if l.strip() and not l.strip().startswith("#")), "")
         what = e.evalue if e.ename == "Failed" else f"{e.ename}: {e.evalue}"
         raise InputError(f"{self.name} failed in cell [{e.exec_count}] ({first.strip()}): {' '.join(str(what).split())}; the notebook with the error is {to}.") from None
     except DeadKernelError: raise InputError(f"{self.name} failed: its kernel was killed, perhaps for want of memory; the notebook so far is {to}.") from None
+    except RuntimeError as e: raise InputError(f"{self.name} failed: its kernel did not start ({' '.join(str(e).split()).rstrip('.')}): try `python -m ipykernel --version`, or again when the machine is less busy.") from None
     return to
 
 Experiment.run = run

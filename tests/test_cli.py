@@ -238,3 +238,10 @@ def test_every_experiment_keeps_the_contract(name):
     assert [len(c) for c in tagged.values()] == [1, 1] and ".rows(" in "".join(tagged["table"][0]["source"])
     assert list(e.parameters())[:2] == ["profile", "data"] and {"device", "seed", "jobs", "out", "rows"} <= set(e.parameters())
     assert {"smoke", "laptop", "gpu", "paper"} <= set(e.profiles) and e.grid("paper") and e.regenerates
+
+
+def test_a_kernel_that_does_not_start(refused, monkeypatch):
+    import papermill
+    def slow(*args, **kwargs): raise RuntimeError("Kernel didn't respond in 300 seconds")
+    monkeypatch.setattr(papermill, "execute_notebook", slow)
+    assert "exp_dirichlet failed: its kernel did not start (Kernel didn't respond in 300 seconds): try" in refused("run", "exp_dirichlet")
