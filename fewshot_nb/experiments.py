@@ -128,7 +128,7 @@ def _chosen(self, settings, which):
 
 def _foremost(table):
     "The rows of the largest profile among committed ones."
-    order = [p for p in ("paper", "gpu", "hour", "laptop", "half", "smoke") if p in set(table.profile)]
+    order = [p for p in ("paper", "gpu", "hour", "laptop", "smoke") if p in set(table.profile)]
     chosen = table[table.profile == order[0]].dropna(axis=1, how="all").reset_index(drop=True)
     chosen.attrs.update(table.attrs)
     return chosen
