@@ -8,7 +8,7 @@ __all__ = ['SPACES', 'PROTONET_DEFAULT', 'CHANCE', 'PAPER', 'NESTED', 'configura
            'hypotheses', 'repeated', 'protonet_row']
 
 # %% ../nbs/api/71_stability.ipynb #81341bd6
-import time
+import functools, time
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
 from .core import InputError, choose, device as find_device, torch_rng
@@ -74,11 +74,7 @@ def banks(
     else: train, test = (photographs_of(images, part, image_size, data) for part in ("base", "novel"))
     return train, test.select(torch.linspace(0, test.classes - 1, min(test_classes, test.classes)).round().long())
 
-_BANKS = {}  # a process trains many times on the same data
-
-def _banks(*key):
-    if key not in _BANKS: _BANKS[key] = banks(*key)
-    return _BANKS[key]
+_banks = functools.lru_cache(4)(banks)  # a process trains many times on the same data
 
 def photographs(
     data="auto",  # "auto", "glyphs", or a folder

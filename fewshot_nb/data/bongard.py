@@ -378,7 +378,7 @@ def basic(
     names = [f"bd_{c.replace(' and ', '-').replace(' ', '_')}_{k:04d}" for k, c in enumerate(concepts)]
     return Problems(pictures, np.ones(n, int), names, concepts, np.zeros(n, int), counted)
 
-# %% ../../nbs/api/09_data_bongard.ipynb #67969bf5
+# %% ../../nbs/api/09_data_bongard.ipynb #bccfccdc
 SYMMETRIC_TRANSPOSED = "symmetric_transposed"  # derived: symmetric and self-transposed
 _BANNED = dict(exist_triangle=("triangle",), exist_quadrangle=("square",), exist_regular=("circle", "square", "triangle"))  # stamps that would themselves be such a figure
 
@@ -390,6 +390,7 @@ def truth(
     s, t = table["symmetric"], table["self_transposed"]
     return table | {SYMMETRIC_TRANSPOSED: np.where((s < 0) | (t < 0), -1, s*t)}
 
+# %% ../../nbs/api/09_data_bongard.ipynb #a2c12664
 @functools.lru_cache(4)
 def _unlike(source, folder):
     "(shape, shape) how unlike two shapes are in what must not tell the answer: number of strokes, their length, and whether they may be dressed."
@@ -411,6 +412,7 @@ def _nuisances(source, folder):
     ink = portraits(known.actions, scale=180).draw(64).mean((1, 2))
     return np.concatenate([np.eye(n)[v] for v, n in ((np.diff(actions.first) + 10*known.stamp, 20), (bins(long, 8), 8), (bins(ink, 8), 8), (bins(ink/long, 6), 6), (bins(wide, 10), 10))], 1)
 
+# %% ../../nbs/api/09_data_bongard.ipynb #21052802
 def _balanced(random, drawn, nuisances, groups):
     "Of the sets of shapes drawn for each problem (problem, try, 14) the one that best evens out what the earlier problems of its group lack; in random order, one by one, since each choice rests on those before."
     gap, total = np.float32([-1]*7 + [1]*7), np.zeros((max(groups) + 1, nuisances.shape[1]))
@@ -421,6 +423,7 @@ def _balanced(random, drawn, nuisances, groups):
         total[groups[p]] += shift[p, chosen[p]]
     return drawn[np.arange(len(drawn)), chosen]
 
+# %% ../../nbs/api/09_data_bongard.ipynb #8b783b40
 @functools.lru_cache(4)
 def _table(source, folder):
     "`truth`, with -1 for shapes that look like an earlier one: no shape is twice in a problem, or on both sides by labels that differ."

@@ -10,6 +10,8 @@ import torch, torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError
+from .backbones import evaluating
+from .statistician import sized
 
 # %% ../../nbs/api/25_models_dagan.ipynb #540c7cf8
 def _layer(i, o, stride=1, norm=nn.BatchNorm2d, conv=nn.Conv2d):
@@ -90,7 +92,6 @@ class DAGAN(nn.Module):
         return self.head(before).sigmoid()
 
 # %% ../../nbs/api/25_models_dagan.ipynb #cd0ee732
-@torch.no_grad()
 def sample(
     self: DAGAN,
     prototypes: Float[Tensor, "class 1 H W"],  # one image of each concept, in [0, 1]
@@ -99,15 +100,11 @@ def sample(
     block: int = 250,  # images drawn at once: bounds the memory, changes nothing else
 ) -> Float[Tensor, "class n 1 H W"]:  # probabilities of ink, 0 to 1
     "Samples of every concept from one prototype of it, with the running statistics of the batch norms and without dropout."
-    if tuple(prototypes.shape[-2:]) != (size := self.settings["image_size"],)*2:
-        raise InputError(f"This model draws images of {size} px, but the prototypes are {tuple(prototypes.shape[-2:])}: resize them.")
-    training = self.training
-    self.eval()
-    try:
+    sized(self, prototypes)
+    with evaluating(self):
         z = torch.randn(len(prototypes), n, self.settings["latent_dim"], generator=generator, device=prototypes.device)
         shown = prototypes[:, None].expand(-1, n, -1, -1, -1).flatten(0, 1)
         return torch.cat([self(a, b) for a, b in zip(shown.split(block), z.flatten(0, 1).split(block))]).unflatten(0, (len(prototypes), n))
-    finally: self.train(training)
 
 DAGAN.sample = sample
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from ..core import InputError, choose, torch_rng, written_whole
-from .backbones import conv_block
+from .backbones import conv_block, evaluating
 
 # %% ../../nbs/api/21_models_siamese.ipynb #823a8365
 class EmbeddingNet(nn.Module):
@@ -204,18 +204,14 @@ class Siamese(nn.Module):
         return self.scale*nearest(support, query) + self.bias
 
 # %% ../../nbs/api/21_models_siamese.ipynb #6fca809f
-@torch.no_grad()
 def embed(
     net: nn.Module,  # images to embeddings, on its device
     bank,  # a `Bank` of images
     batch: int = 200,  # images at a time: on a CPU small batches stay near the cache
 ) -> Float[Tensor, "n dim"]:
     "Embeddings of all samples of a bank, on the net's device; the net keeps the mode it had."
-    where, training = next(net.parameters()).device, net.training
-    net.eval()
-    out = torch.cat([net(bank.take(torch.arange(i, min(i + batch, bank.n))).to(where)) for i in range(0, bank.n, batch)])
-    net.train(training)
-    return out
+    where = next(net.parameters()).device
+    with evaluating(net): return torch.cat([net(bank.take(torch.arange(i, min(i + batch, bank.n))).to(where)) for i in range(0, bank.n, batch)])
 
 # %% ../../nbs/api/21_models_siamese.ipynb #2a78815e
 def save(

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['STEMS', 'FcBlock', 'ConvBlock', 'DeConvBlock', 'Residual', 'Gaussian', 'Statistic', 'Inference', 'LatentDecoder',
-           'ObservationDecoder', 'kl', 'VAENS', 'counts', 'loss', 'sample']
+           'ObservationDecoder', 'kl', 'VAENS', 'counts', 'loss', 'sized', 'sample']
 
 # %% ../../nbs/api/24_models_statistician.ipynb #8408f370
 import math, torch, torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, choose, torch_rng
+from .backbones import evaluating
 
 # %% ../../nbs/api/24_models_statistician.ipynb #a47657c5
 def FcBlock(i, o): return nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o), nn.ELU())
@@ -196,7 +197,14 @@ def loss(
 VAENS.loss = loss
 
 # %% ../../nbs/api/24_models_statistician.ipynb #d77fdb3d
-@torch.no_grad()
+def sized(
+    model,  # a generator with `settings["image_size"]`
+    prototypes: Float[Tensor, "class 1 H W"],
+):
+    "Refuse prototypes of another size than the model draws."
+    if tuple(prototypes.shape[-2:]) != (size := model.settings["image_size"],)*2:
+        raise InputError(f"This model draws images of {size} px, but the prototypes are {tuple(prototypes.shape[-2:])}: resize them.")
+
 def sample(
     self: VAENS,
     prototypes: Float[Tensor, "class 1 H W"],  # one image of each concept, in [0, 1]
@@ -205,16 +213,13 @@ def sample(
     block: int = 1000,  # images decoded at once: bounds the memory, changes nothing else
 ) -> Float[Tensor, "class n 1 H W"]:  # probabilities of ink, 0 to 1
     "Samples of every concept from one prototype of it, with the running statistics of the batch norms."
-    if tuple(prototypes.shape[-2:]) != (size := self.settings["image_size"],)*2:
-        raise InputError(f"This model draws images of {size} px, but the prototypes are {tuple(prototypes.shape[-2:])}: resize them.")
-    training, per = self.training, max(1, block//n)
-    self.eval()
-    try:
+    sized(self, prototypes)
+    per = max(1, block//n)
+    with evaluating(self):
         noise = torch.randn(len(prototypes), n, self.settings["latent_dim"], generator=generator, device=prototypes.device)
         c = self.statistic(self.embed(prototypes[:, None]))[0]
         mean, log_var = (v[:, None] for v in self.prior(c))
         z = mean + (log_var/2).exp()*noise
         return torch.cat([self.decoder(a, b).float().sigmoid() for a, b in zip(z.split(per), c.split(per))])
-    finally: self.train(training)
 
 VAENS.sample = sample

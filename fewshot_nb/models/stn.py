@@ -10,7 +10,7 @@ import math, torch, torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, choose
-from .statistician import kl
+from .statistician import kl, sized
 
 # %% ../../nbs/api/24b_models_stn.ipynb #b840b6b3
 def read(
@@ -111,8 +111,7 @@ def sample(
     generator: torch.Generator | None = None,  # draws the latents; on the prototypes' device
 ) -> Float[Tensor, "class n 1 H W"]:  # probabilities of ink, 0 to 1
     "Samples of every concept from one prototype of it."
-    if tuple(prototypes.shape[-2:]) != (size := self.settings["image_size"],)*2:
-        raise InputError(f"This model draws images of {size} px, but the prototypes are {tuple(prototypes.shape[-2:])}: resize them.")
+    sized(self, prototypes)
     shown = prototypes[:, None].expand(-1, n, -1, -1, -1).flatten(0, 1)
     return self(shown, generator=generator)[0].sigmoid().unflatten(0, (len(prototypes), n))
 

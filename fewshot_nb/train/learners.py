@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from ..core import InputError, choose, device as find_device
-from ..models.backbones import Conv4
+from ..models.backbones import Conv4, evaluating
 from ..models.metric import MatchingNet, ProtoNet
 from ..models.siamese import fresh
 from ..models.tadam import TADAM, ConvNet, ProtoNetTADAM, ResNet12
@@ -62,7 +62,6 @@ def episode_loss(
     return dict(loss=F.cross_entropy(logits.flatten(0, 1), labels.flatten()), accuracy=(logits.argmax(-1) == labels).float().mean())
 
 # %% ../../nbs/api/41_train_learners.ipynb #c9a15587
-@torch.no_grad()
 def score(
     net: nn.Module,  # a learner, on its device
     bank,  # a `Bank` of classes that it has not seen
@@ -74,19 +73,20 @@ def score(
     batch: int = 16,  # tasks at a time
 ) -> dict:  # accuracy, se (its standard error over tasks), both 0..1; loss, in nats
     "Accuracy on `n_tasks` random tasks, in evaluation mode."
-    where, training, out = next(net.parameters()).device, net.training, []
-    net.eval()
     parts = list(stream(bank, TaskSpec(way=way, shot=shot, n_query=way*query), n_tasks, seed, batch=batch))
+    with evaluating(net): right, loss = torch.cat(list(_scores(net, bank, way, shot, parts)), 1)
+    return dict(accuracy=right.mean().item(), se=(right.std(correction=0)/len(right)**.5).item(), loss=loss.mean().item())
+
+def _scores(net, bank, way, shot, parts):
+    "Yield accuracy and loss (2, task) of each part of the tasks."
+    where = next(net.parameters()).device
     if not net.conditional: z, place = _embedded(net, bank, [i for t in parts for i in (t.support, t.query)], where)
     for t in parts:
         if not net.conditional: logits = net.compare(z[place[t.support].to(where)].unflatten(1, (way, shot)), z[place[t.query].to(where)])
         else: logits = net(bank.take(t.support).to(where).unflatten(1, (way, shot)), bank.take(t.query).to(where))
         labels = t.query_labels.to(where)
         right, loss = (logits.argmax(-1) == labels).float().mean(1), F.cross_entropy(logits.mT, labels, reduction="none").mean(1)
-        out.append(torch.stack([right, loss]).cpu())
-    net.train(training)
-    right, loss = torch.cat(out, 1)
-    return dict(accuracy=right.mean().item(), se=(right.std(correction=0)/len(right)**.5).item(), loss=loss.mean().item())
+        yield torch.stack([right, loss]).cpu()
 
 def _embedded(net, bank, indices, where):
     "Embeddings of the images that are needed, and the place of each image of the bank among them."
@@ -137,10 +137,17 @@ def _auxiliary(bank, batch, steps, schedule, clip_each):
         return dict(auxiliary=0., drawn=0.)
     return step
 
-# %% ../../nbs/api/41_train_learners.ipynb #3be7440e
+# %% ../../nbs/api/41_train_learners.ipynb #b51d5168
 OPTIMIZERS = dict(adam=lambda groups, rate, momentum: torch.optim.Adam(groups, lr=rate),
                   sgd=lambda groups, rate, momentum: torch.optim.SGD(groups, lr=rate, momentum=momentum))
 
+def _second(net, classes, rate, momentum, weight_decay, seed, where):
+    "What the auxiliary task needs beside the learner: a head for all classes, and an optimizer of backbone and head."
+    head = fresh(lambda: nn.Linear(net.net.dim, classes), seed).to(where)
+    backbone = [g | dict(params=p) for g in net.groups(weight_decay) if (p := [p for p in g["params"] if any(p is b for b in net.net.parameters())])]
+    return dict(head=head, second=OPTIMIZERS["sgd"]([*backbone, dict(params=list(head.parameters()), weight_decay=0.)], rate, momentum))
+
+# %% ../../nbs/api/41_train_learners.ipynb #a8ba7654
 def train_learner(
     net: nn.Module,  # a learner; trained in place
     bank,  # a `Bank` of training classes
@@ -181,10 +188,7 @@ def train_learner(
     bank, net = bank.to(where), net.to(where).train()
     parts = dict(net=net, optimizer=make(net.groups(weight_decay), rate, momentum))
     if validation is not None: parts["watch"] = Watch(patience)
-    if auxiliary:
-        parts["head"] = fresh(lambda: nn.Linear(net.net.dim, bank.classes), seed).to(where)
-        backbone = [g | dict(params=p) for g in net.groups(weight_decay) if (p := [p for p in g["params"] if any(p is b for b in net.net.parameters())])]
-        parts["second"] = OPTIMIZERS["sgd"]([*backbone, dict(params=list(parts["head"].parameters()), weight_decay=0.)], rate, momentum)
+    if auxiliary: parts |= _second(net, bank.classes, rate, momentum, weight_decay, seed, where)
     state, drawn = State(seed, where, **parts), None
     def loss(state):
         nonlocal drawn

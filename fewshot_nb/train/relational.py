@@ -15,7 +15,7 @@ from ..data.bongard import Problems, basic, tasks
 from ..models.relational import solver
 from .loop import State, descend, run
 
-# %% ../../nbs/api/46_train_relational.ipynb #314d3df5
+# %% ../../nbs/api/46_train_relational.ipynb #56393b31
 def episode(
     problems: Problems,  # the training problems
     bank,  # `problems.bank(size)`
@@ -30,6 +30,7 @@ def episode(
     images = torch.where(flip[:, None, None, None, None], images.flip(-1), images)
     return images[:, :12], images[:, 12:], batch.query_labels.to(images.device)
 
+# %% ../../nbs/api/46_train_relational.ipynb #9b923a02
 def ahead(
     make,  # `make(step)`: what a step needs, a function of the step alone
     last: int,  # steps from here on are never asked for
@@ -45,6 +46,7 @@ def ahead(
         return waiting.pop(step).result()
     return get
 
+# %% ../../nbs/api/46_train_relational.ipynb #01a27456
 def train_solver(
     problems: Problems,  # the training problems
     name: str,  # a name in `models.relational.SOLVERS`
