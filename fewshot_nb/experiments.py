@@ -68,10 +68,15 @@ def grid(
 ) -> list[dict]:
     "The settings of a profile, one dict a row: every combination of what is swept, with the rest as it is."
     row = choose(profile, self.profiles, "profile")
-    swept = [row[k] if isinstance(row[k], list) else [row[k]] for k in self.sweep]
-    rest = {k: v for k, v in row.items() if k not in self.sweep}
-    rows = [{**dict(zip(self.sweep, values)), **rest} for values in itertools.product(*swept)]
-    return [{**r, "seed": r["seed"] + seed} if "seed" in r else r for r in rows]
+    rows = [r for part in (row if isinstance(row, list) else [row]) for r in _combined(part, self.sweep)]
+    names = dict.fromkeys(k for r in rows for k in r)
+    return [{k: r.get(k) + seed if k == "seed" else r.get(k) for k in names} for r in rows]
+
+def _combined(row, sweep):
+    "Every combination of the swept settings of a row of settings, with the rest as it is."
+    swept = [row[k] if isinstance(row[k], list) else [row[k]] for k in sweep]
+    rest = {k: v for k, v in row.items() if k not in sweep}
+    return [{**dict(zip(sweep, values)), **rest} for values in itertools.product(*swept)]
 
 def keys(self: Experiment, profile: str) -> list[str]:
     "The columns that together name a row of a profile, apart from experiment and version."

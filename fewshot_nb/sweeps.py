@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['VOLUMES', 'of_volume', 'settled', 'row', 'work']
 
-# %% ../nbs/api/73_sweeps.ipynb #3ca94d9a
+# %% ../nbs/api/73_sweeps.ipynb #de52a411
 import math
 from . import generation
 from .core import InputError, choose
 
-# %% ../nbs/api/73_sweeps.ipynb #75e3fde6
+# %% ../nbs/api/73_sweeps.ipynb #9138b600
 VOLUMES = {"growing": "as many sets for each context, so that the images grow with it (the authors' code)",
            "equal": "as many images for each context, a step and in all"}
 
@@ -29,7 +29,7 @@ def of_volume(
     sets = max(2, round(images/context))
     return dict(setting, sets=sets, steps=max(1, round(steps*images/(sets*context))), epochs=None, augmentation="none" if setting.get("augmentation") == "none" else "turns")
 
-# %% ../nbs/api/73_sweeps.ipynb #47a2f189
+# %% ../nbs/api/73_sweeps.ipynb #89be956f
 def settled(
     setting: dict,  # of a sweep's grid, or a row of its results
     classes: int = 1473,
