@@ -115,11 +115,12 @@ class PairCritic(nn.Module):
         image_size: int = 50,  # side of the square images in pixels, 16 or more
         width: int = 64,  # channels of the outer layers; the inner ones have twice as many
         dense: int = 1024,  # units of the dense layer
+        inner: int = 5,  # layers of a block before the one that halves
     ):
         super().__init__()
-        w = width
+        self.settings, w = dict(image_size=image_size, width=width, dense=dense, inner=inner), width
         self.stem = _layer(2, w, 2, _image_norm)
-        self.down = nn.ModuleList(Down(pre, i, o, 5, _image_norm) for pre, i, o in ((2, w, w), (w, w, 2*w), (2*w, 2*w, 2*w)))
+        self.down = nn.ModuleList(Down(pre, i, o, inner, _image_norm) for pre, i, o in ((2, w, w), (w, w, 2*w), (2*w, 2*w, 2*w)))
         self.dense = nn.Sequential(nn.Linear(2*w, dense), nn.LeakyReLU(.2))
         self.score = nn.Linear(2*w*_sizes(image_size)[-1]**2 + dense, 1)
 

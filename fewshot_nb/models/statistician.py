@@ -201,9 +201,12 @@ def sized(
     model,  # a generator with `settings["image_size"]`
     prototypes: Float[Tensor, "class 1 H W"],
 ):
-    "Refuse prototypes of another size than the model draws."
+    "Refuse prototypes of another size than the model draws, or with values outside [0, 1]."
     if tuple(prototypes.shape[-2:]) != (size := model.settings["image_size"],)*2:
         raise InputError(f"This model draws images of {size} px, but the prototypes are {tuple(prototypes.shape[-2:])}: resize them.")
+    if prototypes.ndim != 4 or prototypes.shape[1] != 1: raise InputError(f"Prototypes have the shape (class, 1, height, width), but {tuple(prototypes.shape)} was given: add or take away axes.")
+    low, high = (float(v) for v in prototypes.aminmax())
+    if not (low >= 0 and high <= 1): raise InputError(f"Prototypes are greys from 0 (paper) to 1 (ink), but these go from {low:g} to {high:g}: divide bytes by 255, and repair what is no number.")
 
 def sample(
     self: VAENS,

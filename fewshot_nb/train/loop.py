@@ -7,7 +7,7 @@ __all__ = ['State', 'save', 'restore', 'run', 'descend', 'staircase', 'hold_then
            'keep_freed_memory']
 
 # %% ../../nbs/api/40_train_loop.ipynb #3249c6bd
-import contextlib, ctypes, json, os, time, warnings, zipfile
+import contextlib, ctypes, json, math, os, time, warnings, zipfile
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
@@ -23,6 +23,7 @@ class State:
     ):
         self.parts = dict(parts, generator=torch_rng(seed, "train", device=device), rng=rng(seed, "train"))
         self.seed, self.step, self.seconds, self.history, self.sums = seed, 0, 0., [], {}
+        self.kept = None  # the file and the step of its last checkpoint
 
     def __getattr__(self, name):
         try: return self.__dict__["parts"][name]
@@ -96,13 +97,23 @@ def _note(state, scalars, log):
         state.sums[k] = state.sums[k].to(v.device) + v if k in state.sums else v.clone()
     if state.step % log: return
     means = {k: v.item()/log for k, v in state.sums.items()}
-    _finite(means, state.step)
+    _finite(means, state)
     state.history.append(dict(step=state.step, **means))
     state.sums = {}
 
-def _finite(values, step):
+def _finite(values, state):
     bad = [f"{k} {float(v)}" for k, v in values.items() if not np.isfinite(float(v))]
-    if bad: raise InputError(f"The training broke down by step {step} ({', '.join(bad)}): take a smaller learning rate or look at the data.")
+    if not bad: return
+    rates = sorted({g["lr"] for p in state.parts.values() for g in getattr(p, "param_groups", [])})
+    at = f" at learning rate {' and '.join(f'{r:g}' for r in rates)}" if rates else ""
+    kept = f"; the checkpoint of step {state.kept[1]} is kept in {str(state.kept[0])!r}" if state.kept else ""
+    raise InputError(f"The training broke down by step {state.step} ({', '.join(bad)}){at}: take a smaller one or look at the data{kept}.")
+
+def _sound(state):
+    "Losses and weights must be finite before they are kept: a gradient that overflows shows in the loss only one step later."
+    _finite(state.sums, state)
+    weights = [v for p in state.parts.values() if isinstance(p, torch.nn.Module) for v in p.state_dict().values() if v.is_floating_point()]
+    if weights and not torch.stack([v.isfinite().all().to(weights[0].device) for v in weights]).all(): _finite(dict(weights=math.nan), state)
 
 # %% ../../nbs/api/40_train_loop.ipynb #ca6bd00c
 def run(
@@ -116,11 +127,13 @@ def run(
     log: int = 50,  # steps averaged in one line of the history
     desc: str = "training",  # for the progress bar
     stop=None,  # `stop(state)` is asked between steps and ends the training early
+    watch=None,  # `watch(state)` is called after every `look` steps, to draw a sample sheet or the like; it must leave the state as it is
+    look: int = 1000,  # how often
 ) -> State:
     "Train up to `steps` steps, resuming from `checkpoint`: a killed run ends with the same bits on a CPU as one that was not."
     if steps < 0: raise InputError(f"A training needs a number of steps of 0 or more, but steps={steps} was given.")
     settings, ambient = dict(settings or {}, log=log), torch_rng(state.seed, "ambient").initial_seed() >> 1
-    if checkpoint: restore(state, checkpoint, settings)
+    if checkpoint and restore(state, checkpoint, settings): state.kept = checkpoint, state.step
     cuda = [state.generator.device] if state.generator.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), progress(desc=desc, total=steps, initial=min(state.step, steps)) as bar:
         started = time.monotonic()
@@ -132,11 +145,14 @@ def run(
             _note(state, scalars, log)
             bar.update()
             if state.step % log == 0: bar.set_postfix(loss=f"{state.history[-1].get('loss', 0):.4g}", refresh=False)
+            if watch and state.step % look == 0: watch(state)
             now = time.monotonic()
             if ended() or (every and state.step % every == 0) or now - started > seconds:
-                _finite(state.sums, state.step)
+                _sound(state)
                 state.seconds, started = state.seconds + now - started, now
-                if checkpoint: save(state, checkpoint, settings)
+                if checkpoint:
+                    save(state, checkpoint, settings)
+                    state.kept = checkpoint, state.step
     return state
 
 # %% ../../nbs/api/40_train_loop.ipynb #dfef6009
