@@ -33,13 +33,16 @@ class CriticNet(nn.Module):
     def __init__(self,
         image_size: int = 50,  # side of the images in pixels, 16 or more; the paper's is 50
         relu_between: bool = False,  # a ReLU between the two linear layers, as Table S1 prints (the released code has none)
+        width: int = 64,  # filters of each block; the paper's is 64
+        out: int = 128,  # outputs: 128 of an embedding, or the classes of a classifier
     ):
         super().__init__()
         if image_size < 16: raise InputError(f"image_size={image_size} is too small for four halvings: take 16 or more (the paper's 50, or 28).")
-        self.image_size, self.relu_between = image_size, relu_between
-        self.blocks = nn.Sequential(*[conv_block(c) for c in (1, 64, 64, 64)])
-        self.first = nn.Linear(64*(image_size//16)**2, 256)
-        self.last = nn.Linear(256, 128)
+        if width < 1 or out < 1: raise InputError(f"A critic needs filters and outputs, but width={width} and out={out} were given: the paper's are 64 and 128.")
+        self.image_size, self.relu_between, self.width, self.out = image_size, relu_between, width, out
+        self.blocks = nn.Sequential(*[conv_block(c, width) for c in (1, width, width, width)])
+        self.first = nn.Linear(width*(image_size//16)**2, 256)
+        self.last = nn.Linear(256, out)
         self.to(memory_format=torch.channels_last)  # a third faster on a CPU, the same numbers
 
     def features(self, x: Float[Tensor, "n 1 H W"]) -> Float[Tensor, "n 256"]:
@@ -49,12 +52,12 @@ class CriticNet(nn.Module):
         # Table S1's ReLU after the flattening would change nothing: every block ends with one
         return self.first(self.blocks(x).flatten(1))
 
-    def forward(self, x: Float[Tensor, "n 1 H W"]) -> Float[Tensor, "n 128"]:
-        "The 128-d embedding that the training's loss looks at."
+    def forward(self, x: Float[Tensor, "n 1 H W"]) -> Float[Tensor, "n out"]:
+        "The 128-d embedding that the training's loss looks at, or a classifier's logits."
         return self.head(self.features(x))
 
-    def head(self, h: Float[Tensor, "... 256"]) -> Float[Tensor, "... 128"]:
-        "The embedding from features that are there already."
+    def head(self, h: Float[Tensor, "... 256"]) -> Float[Tensor, "... out"]:
+        "The outputs from features that are there already."
         return self.last(h.relu() if self.relu_between else h)
 
 # %% ../../nbs/api/20_models_backbones.ipynb #84b1f9e6
@@ -119,7 +122,7 @@ def save_critic(
 ):
     "Write `net` in half precision with its card in the header (about 600 KB at 50 px)."
     header = {k: str(v) for k, v in (card or {}).items()}
-    header |= dict(format="pt", net="CriticNet", image_size=str(net.image_size), relu_between=str(net.relu_between))
+    header |= dict(format="pt", net="CriticNet", **{k: str(getattr(net, k)) for k in ("image_size", "relu_between", "width", "out")})
     tensors = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in net.state_dict().items()}
     with written_whole(path) as part: save_file(tensors, part, header)
 
@@ -131,7 +134,7 @@ def _own(path):
     except (SafetensorError, OSError) as e:
         raise InputError(f"{str(path)!r} is not a whole safetensors file ({e}): copy or train it anew.") from None
     if card.get("net") != "CriticNet": raise InputError(f"{str(path)!r} does not hold a critic: give a file that save_critic wrote.")
-    net = CriticNet(int(card["image_size"]), card["relu_between"] == "True")
+    net = CriticNet(int(card["image_size"]), card["relu_between"] == "True", int(card.get("width", 64)), int(card.get("out", 128)))
     return _fill(net, {k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}, path), card
 
 def _fill(net, tensors, path):

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['DISTORTIONS', 'Distortion', 'crop_boxes', 'crop_matrix', 'affine_matrix', 'corner_moves', 'perspective_matrix',
-           'warp', 'binarise', 'random_homographies', 'augment', 'nt_xent', 'train_simclr']
+           'warp', 'binarise', 'random_homographies', 'augment', 'nt_xent', 'shuffled', 'train_simclr']
 
 # %% ../../nbs/api/43_train_contrastive.ipynb #075ca56c
 from dataclasses import asdict, dataclass
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from ..core import InputError, choose, device as find_device, torch_rng
 from .episodic import fresh_critic
@@ -158,8 +158,13 @@ def nt_xent(
     return F.cross_entropy(logits, partner)
 
 # %% ../../nbs/api/43_train_contrastive.ipynb #81eab32e
-def _batch(n, batch, seed, step):
-    "Sample numbers of step `step`: a new order each epoch, a function of seed and step alone."
+def shuffled(
+    n: int,  # samples
+    batch: int,  # of them a step
+    seed: int,  # of the orders
+    step: int,  # which step, from 0 on
+) -> Int[Tensor, "batch"]:
+    "Sample numbers of a step: a new order each epoch, a function of seed and step alone."
     epoch, place = divmod(step, n//batch)
     return torch.randperm(n, generator=torch_rng(seed, "epoch", epoch))[place*batch:(place + 1)*batch]
 
@@ -187,7 +192,7 @@ def train_simclr(
     net = (fresh_critic(bank, seed) if net is None else net).to(where).train()
     state = State(seed, where, net=net, optimizer=torch.optim.RMSprop(net.parameters(), lr=rate))
     def loss(state):
-        x = bank.take(_batch(bank.n, batch, seed, state.step))
+        x = bank.take(shuffled(bank.n, batch, seed, state.step))
         a, b = state.net(augment(torch.cat([x, x]), d, state.generator)).chunk(2)
         return nt_xent(a, b, temperature)
     settings = dict(trainer="simclr", batch=batch, distortion=asdict(d), temperature=temperature, rate=rate, steps=steps, samples=bank.n, scheduled=schedule is not None)

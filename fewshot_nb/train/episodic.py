@@ -62,11 +62,12 @@ def train_proto_net(
 def fresh_critic(
     bank,  # a `Bank` of square images
     seed: int = 0,  # of its weights
+    **kwargs,  # for `CriticNet`: width, out
 ) -> CriticNet:
     "A `CriticNet` with torch's initial weights, a function of `seed` alone, for the images of `bank`."
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_rng(seed, "weights").initial_seed())
-        return CriticNet(bank.shape[-1])
+        return CriticNet(bank.shape[-1], **kwargs)
 
 # %% ../../nbs/api/42_train_episodic.ipynb #58bde3d4
 @torch.no_grad()

@@ -1,0 +1,61 @@
+"The further critics: MAML's gradients against plain autograd, the standard classifier, and the one path from critic to measures."
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fewshot_nb.core import InputError
+from fewshot_nb.models.backbones import CriticNet, read_critic, save_critic
+from fewshot_nb.train.maml import MAML
+
+
+def by_hand(weights, support, query, rate, steps, first_order):
+    "The queries' loss of the critic of Table S1 after some steps on each task's support: a loop, each layer written out."
+    def logits(w, x, n):
+        for i in range(0, 16, 4):
+            x = F.conv2d(x, w[i], w[i + 1], padding=1)
+            m, v = x[:n].mean((0, 2, 3)), x[:n].var((0, 2, 3), unbiased=False)
+            x = ((x - m[:, None, None])/(v[:, None, None] + 1e-5).sqrt())*w[i + 2][:, None, None] + w[i + 3][:, None, None]
+            x = F.max_pool2d(x.relu(), 2)
+        return F.linear(F.linear(x.flatten(1), w[16], w[17]), w[18], w[19])
+    losses, labels, n = [], torch.arange(support.shape[1]), support.shape[1]
+    for s, q in zip(support, query):
+        w = weights
+        for _ in range(steps):
+            slopes = torch.autograd.grad(F.cross_entropy(logits(w, s, n), labels), w, create_graph=not first_order)
+            w = [a - rate*b for a, b in zip(w, slopes)]
+        losses.append(F.cross_entropy(logits(w, torch.cat([s, q]), n)[n:], labels))
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("first_order", [False, True])
+def test_maml_gradients_are_those_of_plain_autograd(first_order):
+    "functional_call + grad + vmap through the critic, against a loop with create_graph, in double precision."
+    torch.manual_seed(0)
+    net = CriticNet(16, width=3, out=4).double()
+    support, query = torch.rand(2, 3, 4, 1, 16, 16, dtype=torch.double)
+    maml = MAML(net, rate=.1, steps=3, first_order=first_order).double()
+    out = maml(support[:, :, None], query)
+    F.cross_entropy(out.flatten(0, 1), torch.arange(4).repeat(3)).backward()
+    weights = [p.detach().clone().requires_grad_() for p in net.parameters()]
+    wanted = torch.autograd.grad(by_hand(weights, support, query, .1, 3, first_order), weights)
+    assert len(wanted) == 20
+    for (name, p), w in zip(maml.net.named_parameters(), wanted):
+        assert torch.allclose(p.grad, w, rtol=1e-6, atol=1e-9*max(1, wanted[-1].abs().max().item())), name
+    other = torch.autograd.grad(by_hand(weights, support, query, .1, 3, not first_order), weights)
+    assert (other[16] - wanted[16]).norm() > 1e-3*wanted[16].norm()  # the two orders are not the same
+
+
+def test_first_and_second_order_take_the_same_steps():
+    torch.manual_seed(0)
+    net, x = CriticNet(16, width=3, out=4), torch.rand(2, 4, 1, 1, 16, 16)
+    first, second = (MAML(net, first_order=f).eval()(x, x[:, :, 0]) for f in (True, False))
+    assert torch.allclose(first, second, rtol=1e-5, atol=1e-6)
+
+
+def test_a_narrow_critic_survives_saving(tmp_path):
+    net = CriticNet(16, width=4, out=20).eval()
+    save_critic(net, tmp_path/"n.safetensors")
+    again, card = read_critic(tmp_path/"n.safetensors")
+    assert (again.width, again.out, card["width"]) == (4, 20, "4")
+    x = torch.rand(3, 1, 16, 16)
+    with torch.no_grad(): assert torch.allclose(again(x), net(x), atol=1e-2)
