@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['CRITICS', 'PAPER', 'settle', 'steps_of', 'train_critic', 'prototype_tasks', 'task_logits', 'class_accuracy',
-           'class_measures', 'reference', 'save_classes', 'read_classes', 'critic_row', 'work']
+           'class_measures', 'reference', 'save_classes', 'read_classes', 'critic_row', 'compared', 'silhouette',
+           'flattened', 'people', 'ranked', 'work']
 
-# %% ../nbs/api/70b_critics.ipynb #8c9d5886
+# %% ../nbs/api/70b_critics.ipynb #48dad82b
 import functools, math
 from pathlib import Path
 import numpy as np, torch
@@ -26,7 +27,7 @@ from .train.episodic import fresh_critic, train_proto_net
 from .train.loop import hold_then_fall
 from .train.maml import MAML, critic_of, train_maml
 
-# %% ../nbs/api/70b_critics.ipynb #e4c71f54
+# %% ../nbs/api/70b_critics.ipynb #13e4db74
 CRITICS = dict(
     proto_net="ProtoNet, 1 shot", proto_net_5="ProtoNet, 5 shots", maml="MAML, second order", maml_first_order="MAML, first order",
     simclr_light="SimCLR, light", simclr_moderate="SimCLR, moderate", simclr_strong="SimCLR, strong", classifier="standard classifier")
@@ -38,7 +39,7 @@ PAPER = dict(
     simclr_steps=23_000, classifier_steps=18_240, batch=128,  # S2 and S17
     appearances=100)  # tasks in which each class is judged
 
-# %% ../nbs/api/70b_critics.ipynb #e1ae445e
+# %% ../nbs/api/70b_critics.ipynb #24ca7837
 def settle(
     setting: dict,  # what differs from `PAPER`
 ) -> dict:
@@ -55,7 +56,7 @@ def steps_of(s: dict) -> int:
     "The length of a critic's training in steps."
     return s[dict(p="proto_steps", m="maml_steps", s="simclr_steps", c="classifier_steps")[s["critic"][0]]]
 
-# %% ../nbs/api/70b_critics.ipynb #6afef11e
+# %% ../nbs/api/70b_critics.ipynb #0ada8f2c
 def train_critic(
     s: dict,  # of `settle`
     fit,  # the `Bank` of training characters, on the device
@@ -79,7 +80,7 @@ def train_critic(
         return learner, critic_of(learner, fit), state
     return net, net, state
 
-# %% ../nbs/api/70b_critics.ipynb #6b60dcff
+# %% ../nbs/api/70b_critics.ipynb #c9d40ecb
 def prototype_tasks(
     bank,  # a `Bank` of test characters with classes of one size, 2 or more drawings of each
     prototypes: Int[Tensor, "class"],  # the number of each class's prototype among its own drawings, 0..
@@ -99,7 +100,7 @@ def prototype_tasks(
     return TaskBatch(table[classes, prototypes[classes]], table[classes[..., None], other].flatten(1), labels, labels.repeat_interleave(queries, 1), classes,
                      torch.zeros(len(classes), dtype=torch.long))
 
-# %% ../nbs/api/70b_critics.ipynb #72d946c7
+# %% ../nbs/api/70b_critics.ipynb #a50d9a7b
 def task_logits(
     judge,  # a net, or a `MAML`, on its device
     bank,  # the `Bank` of the tasks
@@ -124,7 +125,7 @@ def class_accuracy(
     right = (logits.argmax(-1) == tasks.query_labels).double().flatten()
     return torch.zeros(int(own.max()) + 1, dtype=torch.double).index_add_(0, own, right)/own.bincount()
 
-# %% ../nbs/api/70b_critics.ipynb #cdde1a2a
+# %% ../nbs/api/70b_critics.ipynb #2a68df11
 def class_measures(
     judge,  # who recognizes: a net or a `MAML`
     net,  # whose features are measured
@@ -136,7 +137,7 @@ def class_measures(
     features, logits = features_of(net, bank), task_logits(judge, bank, tasks, layer)
     return dict(diversity_std=diversity(features).cpu(), diversity_cosine=diversity(features, "cosine").cpu(), accuracy=class_accuracy(logits, tasks), logits=logits)
 
-# %% ../nbs/api/70b_critics.ipynb #e2706018
+# %% ../nbs/api/70b_critics.ipynb #0a867389
 @functools.lru_cache(2)
 def reference(
     data: str = "auto",  # see `data.source`
@@ -158,7 +159,7 @@ def read_classes(path) -> dict:
     "What `save_classes` kept, as float64 arrays."
     with np.load(path) as f: return {k: f[k].astype(float) for k in f.files}
 
-# %% ../nbs/api/70b_critics.ipynb #b14ff8ec
+# %% ../nbs/api/70b_critics.ipynb #564e1b25
 def critic_row(
     setting: dict,  # what names the row, for instance `dict(critic="maml", seed=0)`
     folder=None,  # where checkpoint and class files go
@@ -186,7 +187,100 @@ def critic_row(
                 accuracy=100*m["accuracy"].mean().item(), accuracy_se=100*(m["accuracy"].std()/len(m["accuracy"])**.5).item(), tasks=len(tasks), **last, **held, **alike,
                 seconds=state.seconds, step_seconds=state.seconds/max(1, state.step), source=fit.source, classes_file=f"{name}.npz")
 
-# %% ../nbs/api/70b_critics.ipynb #93f8e2d5
+# %% ../nbs/api/70b_critics.ipynb #c793a418
+def compared(
+    one: dict,  # of `read_classes`
+    other: dict,  # of another critic
+    what: str = "diversity_std",  # "diversity_std", "diversity_cosine", "accuracy" or "logits"
+    draws: int = 2000,  # bootstrap draws
+):  # an `Agreement`, see `metrics.agreement`
+    "How two critics agree on classes, or on every pair of a query and a class."
+    choose(what, ("diversity_std", "diversity_cosine", "accuracy", "logits"), "measure")
+    if what != "logits": return agreement(one[what], other[what], draws)
+    n = min(len(one["logits"]), len(other["logits"]))
+    return agreement(one["logits"][:n].ravel(), other["logits"][:n].ravel(), draws=0)
+
+# %% ../nbs/api/70b_critics.ipynb #0cbfa208
+def silhouette(
+    features: Float[Tensor, "class sample dim"],  # 2 or more classes and samples
+) -> float:
+    "The mean silhouette of all samples under Euclidean distance."
+    c, n, _ = features.shape
+    if c < 2 or n < 2: raise InputError(f"A silhouette needs 2 or more classes and samples, but features have the shape {tuple(features.shape)}.")
+    x = features.flatten(0, 1).double()
+    mean = torch.cdist(x, x).unflatten(1, (c, n)).sum(-1).unflatten(0, (c, n))  # (class, sample, class): sums of distances
+    own = mean.diagonal(dim1=0, dim2=2).T/(n - 1)
+    next_one = (mean/n).masked_fill(torch.eye(c, dtype=torch.bool, device=x.device)[:, None], torch.inf).amin(-1)
+    return ((next_one - own)/torch.maximum(own, next_one).clamp_min(1e-12)).mean().item()
+
+# %% ../nbs/api/70b_critics.ipynb #751daa01
+def flattened(
+    features: Float[Tensor, "class sample dim"],
+    seed: int = 0,
+) -> tuple:  # (class, sample, 2) places, and how they were found: "t-SNE" or "PCA (t-SNE needs scikit-learn)"
+    "Features in the plane."
+    x = features.flatten(0, 1).double().cpu()
+    x = x - x.mean(0)
+    start = x @ torch.linalg.svd(x, full_matrices=False)[2][:2].T
+    try: from sklearn.manifold import TSNE
+    except ImportError: return start.unflatten(0, features.shape[:2]).numpy(), "PCA (t-SNE needs scikit-learn)"
+    start = (1e-4*start/start[:, 0].std()).numpy().astype(np.float32)
+    placed = TSNE(perplexity=min(30., (len(x) - 1)/3), init=start, random_state=seed).fit_transform(x.numpy().astype(np.float32))
+    return placed.reshape(*features.shape[:2], 2), "t-SNE"
+
+# %% ../nbs/api/70b_critics.ipynb #61bfecda
+def people(
+    folder,  # where the file is, or goes
+    data: str = "auto",  # see `data.source`
+    critics: str = "auto",  # see `models.backbones.critics`
+    device="auto",  # where to compute
+    concepts: int = 30,  # rows of S5 and S6
+    drawings: int = 12,  # of each class that is shown
+) -> dict:  # arrays: names, ink, order of classes by SimCLR and by ProtoNet, diversity by critic and measure, places, drawings
+    "What Fig. 2 and S1 to S6 show of people's drawings of the test characters; computed once, then read."
+    path = Path(folder)/"people.npz"
+    if not path.is_file():
+        features, prototypes = reference(str(data), critics, None, str(core.device(device)))
+        bank = fit_and_judged(50, str(data))[1]
+        with written_whole(path) as part, open(part, "wb") as f: np.savez_compressed(f, **_people(bank, features, prototypes, concepts, drawings))
+    with np.load(path) as f: return {k: f[k] for k in f.files}
+
+def _people(bank, features, prototypes, concepts, drawings):
+    table, n = bank.by_class(), bank.classes
+    found = {f"{net} {kind}": diversity(f, kind).cpu().numpy() for net, f in features.items() for kind in ("std", "cosine")}
+    ranks = {net: found[f"{net} std"].argsort() for net in features}
+    spread = np.linspace(0, n - 1, min(concepts, n)).round().astype(int)
+    shown = np.unique(np.concatenate([ranks["simclr"][:10], ranks["simclr"][-10:], *(ranks[net][spread] for net in features)]))
+    order = (prototypes[:, None] + torch.arange(drawings)) % table.shape[1]  # the prototype first
+    images = bank.take(table.gather(1, order)[torch.from_numpy(shown)])[:, :, 0].numpy() > .5
+    some = torch.from_numpy(np.sort(rng(0, "shown").permutation(n)[:20]))
+    places = {net: flattened(f[some.to(f.device)]) for net, f in features.items()}
+    return dict(found, names=np.array(bank.names), ink=bank.data.float().flatten(1).mean(1)[table].mean(1).numpy()/(255 if bank.data.dtype == torch.uint8 else 1),
+                shown=shown, drawings=np.packbits(images, axis=-1), size=bank.shape[-1], spread=spread, placed_by=places["simclr"][1],
+                **{f"{net} order": r for net, r in ranks.items()}, **{f"{net} places": p[0].astype(np.float32) for net, p in places.items()},
+                **{f"{net} silhouette": silhouette(f) for net, f in features.items()})
+
+# %% ../nbs/api/70b_critics.ipynb #6652a8da
+def ranked(
+    seen: dict,  # of `people`
+    classes,  # numbers of the classes to show, from top to bottom
+    ax=None,  # matplotlib axes; None: new ones
+    title: str = "",
+):
+    "Drawings of some classes, a row each, the prototype first in a red frame."
+    import matplotlib.pyplot as plt
+    size = int(seen["size"])
+    at = np.searchsorted(seen["shown"], classes)
+    lacking = [int(c) for c, i in zip(classes, at) if i >= len(seen["shown"]) or seen["shown"][i] != c]
+    if lacking: raise InputError(f"The file of people's drawings does not hold class {lacking[0]}: show classes among seen['shown'].")
+    x = np.unpackbits(seen["drawings"][at], axis=-1)[..., :size]
+    ax = ax or plt.subplots(figsize=(.3*x.shape[1], .3*len(x)))[1]
+    ax.imshow(1 - np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2))).transpose(0, 2, 1, 3).reshape(len(x)*(size + 4), -1), cmap="gray", vmin=0, vmax=1)
+    ax.add_patch(plt.Rectangle((-.5, -.5), size + 4, len(x)*(size + 4), fill=False, color="#D55E00", lw=1.5))
+    ax.set_axis_off(); ax.set_title(title, fontsize=9)
+    return ax
+
+# %% ../nbs/api/70b_critics.ipynb #30d137e4
 def work(
     setting: dict,  # what differs from `PAPER`, or a row of results
 ) -> float:  # floating-point operations

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['hold_out', 'classified', 'train_classifier']
 
-# %% ../../nbs/api/42c_train_classifier.ipynb #029c78cd
+# %% ../../nbs/api/42c_train_classifier.ipynb #f6201954
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
@@ -17,7 +17,7 @@ from .episodic import fresh_critic
 from .learners import Watch
 from .loop import State, descend, keep_freed_memory, run, staircase
 
-# %% ../../nbs/api/42c_train_classifier.ipynb #2a6bfc00
+# %% ../../nbs/api/42c_train_classifier.ipynb #3d81007d
 def hold_out(
     bank,  # a `Bank` with classes of one size
     drawings: int = 2,  # of each class to hold out
@@ -30,7 +30,7 @@ def hold_out(
     mixed = table.gather(1, order)
     return mixed[:, drawings:].flatten(), mixed[:, :drawings].flatten()
 
-# %% ../../nbs/api/42c_train_classifier.ipynb #bfa5e4da
+# %% ../../nbs/api/42c_train_classifier.ipynb #b9d684af
 def classified(
     net: nn.Module,  # images to logits of the bank's classes, on its device
     bank,  # a `Bank`
@@ -46,7 +46,7 @@ def classified(
             right += (logits.argmax(1) == labels).sum().item()
     return dict(loss=loss/len(samples), accuracy=right/len(samples))
 
-# %% ../../nbs/api/42c_train_classifier.ipynb #8d506213
+# %% ../../nbs/api/42c_train_classifier.ipynb #e0fffc8d
 def train_classifier(
     bank,  # a `Bank` of all characters
     steps: int = 18_240,  # how many steps (the paper's 80 epochs)
