@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['VOLUMES', 'of_volume', 'settled', 'row', 'work', 'others', 'reach']
 
-# %% ../nbs/api/73_sweeps.ipynb #92c85f12
+# %% ../nbs/api/73_sweeps.ipynb #6dfd2b92
 import math
 import pandas as pd
-from . import curves, experiments, generation
+from . import curves, experiments, generation, generators
 from .core import InputError, choose
 
 # %% ../nbs/api/73_sweeps.ipynb #d352114c
@@ -30,7 +30,7 @@ def of_volume(
     sets = max(2, round(images/context))
     return dict(setting, sets=sets, steps=max(1, round(steps*images/(sets*context))), epochs=None, augmentation="none" if setting.get("augmentation") == "none" else "turns")
 
-# %% ../nbs/api/73_sweeps.ipynb #943be7b4
+# %% ../nbs/api/73_sweeps.ipynb #9ac2aa8c
 def settled(
     setting: dict,  # of a sweep's grid, or a row of its results
     classes: int = 1473,
@@ -42,18 +42,19 @@ def settled(
 def row(
     setting: dict,  # of a sweep's grid
     data: str = "auto",  # see `data.source`
-    **kwargs,  # for `generation.beta_row`: folder, critics, device, ...
+    **kwargs,  # for `generation.row`: folder, critics, device, ...
 ) -> dict:  # the setting, then what `generation` tells of the model, `sets_done` and `steps_done`
     "One row of a sweep: train a generator under a setting and judge it."
-    s = settled(setting, generation.fit_and_judged(setting.get("image_size", 50), str(data))[0].classes)
-    found = generation.beta_row(s, data=data, **kwargs)
+    classes = generation.fit_and_judged(setting.get("image_size") or 50, str(data))[0].classes if setting.get("volume") else 0
+    s = settled(setting, classes)
+    found = generation.row(s, data=data, **kwargs)
     return {**found, **setting, "sets_done": found.get("sets"), "steps_done": found["steps"]}
 
 def work(
     setting: dict,  # of a sweep's grid, or a row of its results
 ) -> float:  # floating-point operations
-    "The arithmetic of a sweep's training, see `generation.work`."
-    return generation.work(settled(setting))
+    "The arithmetic of a sweep's training, see `generators.work`."
+    return generators.work(settled(setting))
 
 # %% ../nbs/api/73_sweeps.ipynb #9b9fcb32
 def others(
