@@ -18,7 +18,7 @@ from . import core
 from .core import InputError, choose, torch_rng, written_whole
 from .data.bank import Bank
 from .data.source import characters
-from .generators import GENERATORS, make_model, settle, steps_of, train, work
+from .generators import GENERATORS, make_model, save, settle, steps_of, train, work
 from .metrics import at, human_claims, human_features, human_rows, place, prototype_index, prototypes as prototypes_of
 from .models.backbones import critics as read_critics, embed, parameter_count
 
@@ -108,6 +108,7 @@ def generator_row(
     exam: Exam,  # with its bank on the same device
     folder=None,  # where checkpoint and sample sheets go; None: neither is kept
     prototypes: Int[Tensor, "class"] | None = None,  # the number in `fit` of each class's prototype, for generators that learn from them
+    keep: bool = False,  # write the trained model to `models` in the folder, see `generators.read`
     **kwargs,  # for `train.loop.run`: `every`, `seconds`, `look` (steps between two sample sheets)
 ) -> dict:  # all settings, then metrics, `seconds` of training and `step_seconds`, `judge` (the critics), `source` (the data), `sheet` (a file name)
     "Train one generator, let it draw for every class of the exam, and judge it."
@@ -127,6 +128,7 @@ def generator_row(
                judge=exam.critics.name, source=fit.source, sheet=f"{name}.npz")
     if folder:
         save_sheet(folder/"sheets"/row["sheet"], shown, drawn)
+        if keep: save(model, folder/"models"/f"{name}.safetensors", {k: v for k, v in row.items() if v is not None})
         checkpoint.unlink(missing_ok=True)
     return row
 
@@ -205,6 +207,7 @@ def row(
     tune: bool = False,  # hold out training characters and judge on them instead of the test characters
     every_seconds: float = 30.,  # how often to write the checkpoint
     look: int = 1_000_000,  # steps between two sample sheets during the training
+    keep: bool = False,  # write the trained model to `models` in the folder
     **fixed,  # settings shared by the whole grid
 ) -> dict:  # see `generator_row`
     "One row of an experiment: train a generator under a setting and judge it on the test characters of the weak split."
@@ -213,7 +216,7 @@ def row(
     fit, judged = (b.to(device) for b in fit_and_judged(s["image_size"], str(data), tune))
     where = str(data), tune, critics, weights, str(device)
     prototypes = _fit_prototypes(*where) if s.get("pairs") == "prototype" else None
-    return generator_row(s, fit, judged, _exam(*where), folder, prototypes, seconds=every_seconds, look=look)
+    return generator_row(s, fit, judged, _exam(*where), folder, prototypes, keep, seconds=every_seconds, look=look)
 
 beta_row = row  # as `exp_beta` calls it
 

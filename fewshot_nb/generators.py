@@ -5,20 +5,24 @@
 # %% auto #0
 __all__ = ['PAPER', 'MODEL', 'TRAINING', 'NS', 'STN_PAPER', 'STN_MODEL', 'STN_TRAINING', 'STN', 'GAN_PAPER', 'GAN_MODEL',
            'GAN_TRAINING', 'GENERATORS', 'PRESETS', 'Generator', 'make_critic', 'settle', 'make_model', 'steps_of',
-           'train', 'work', 'Arithmetic', 'step_work']
+           'train', 'work', 'Arithmetic', 'step_work', 'save', 'read', 'own']
 
-# %% ../nbs/api/49_generators.ipynb #32d30436
+# %% ../nbs/api/49_generators.ipynb #370efdc6
 import functools, json, math
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Callable
 import pandas as pd, torch
 from jaxtyping import Int
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
-from .core import InputError, choose, torch_rng
+from .core import InputError, choose, torch_rng, written_whole
 from .data.bank import Bank
+from .models.backbones import own_folder
 from .models.dagan import DAGAN, PairCritic, critic_loss, generator_loss
 from .models.statistician import VAENS
 from .models.stn import VAESTN
@@ -26,7 +30,7 @@ from .train.adversarial import train_adversarial
 from .train.generative import steps_an_epoch, train_generator, train_pairs
 from .train.loop import State
 
-# %% ../nbs/api/49_generators.ipynb #e91f39ca
+# %% ../nbs/api/49_generators.ipynb #86c2bf8b
 @dataclass(frozen=True)
 class Generator:
     "A kind of one-shot generator."
@@ -40,7 +44,7 @@ class Generator:
     images: Callable  # settings -> images that a step looks at
     fixed: dict = field(default_factory=dict)  # settings of the network that make this kind
 
-# %% ../nbs/api/49_generators.ipynb #291f0bd0
+# %% ../nbs/api/49_generators.ipynb #4964db2e
 PAPER = dict(
     beta=1., seed=0,
     image_size=50, stem="convolutions", widths=None, hidden=256, context_dim=512, latent_dim=16, context_weight=1., beta_on_context=False,  # the model
@@ -57,7 +61,7 @@ NS = Generator("VAE-NS", VAENS, PAPER, MODEL, TRAINING,
     losses=lambda model, s, n: [(1, lambda: model.loss(torch.stack([_noise(s["context"], s)]*n))["loss"])],
     images=lambda s: s["sets"]*s["context"])
 
-# %% ../nbs/api/49_generators.ipynb #05dbe790
+# %% ../nbs/api/49_generators.ipynb #eb596bb8
 STN_PAPER = dict(
     beta=1., seed=0,
     image_size=50, latent_dim=80, state_dim=400, where_dim=100, patch=15, attention_steps=60, width=1024, order="published",  # the model
@@ -72,7 +76,7 @@ STN = Generator("VAE-STN", VAESTN, STN_PAPER, STN_MODEL, STN_TRAINING,
     losses=lambda model, s, n: [(1, lambda: model.loss(_noise(n, s), _noise(n, s))["loss"])],
     images=lambda s: s["batch"])
 
-# %% ../nbs/api/49_generators.ipynb #03656be7
+# %% ../nbs/api/49_generators.ipynb #84893016
 GAN_PAPER = dict(
     seed=0,
     image_size=50, latent_dim=128, width=64, dropout=.5, critic_width=64, critic_dense=1024, critic_inner=5,  # the model and its critic
@@ -93,7 +97,7 @@ def _seeded(seed, what, make):
         torch.manual_seed(torch_rng(seed, what).initial_seed())
         return make()
 
-# %% ../nbs/api/49_generators.ipynb #4194e396
+# %% ../nbs/api/49_generators.ipynb #dc7a76ec
 def _train_gan(model, bank, steps, s, prototypes, **kw):
     return train_adversarial(model, make_critic(s).to(bank.device), bank, steps, prototypes, betas=(s["beta1"], .9), weight=s["penalty"], **{k: s[k] for k in GAN_TRAINING}, **kw)
 
@@ -109,11 +113,11 @@ def _gan(title, skips):
 
 GENERATORS = {"vae-ns": NS, "vae-stn": STN, "da-gan-un": _gan("DA-GAN-UN", True), "da-gan-rn": _gan("DA-GAN-RN", False)}
 
-# %% ../nbs/api/49_generators.ipynb #5005da92
+# %% ../nbs/api/49_generators.ipynb #e3eb1e19
 _SMALL = {
-    "vae-ns": dict(image_size=28, stem="patches", context_dim=128, steps=1500, sets=40, context=2, lr=2e-3, context_weight=.02, schedule="fall", annealing=False, augmentation="none", cut=True),
-    "vae-stn": dict(image_size=28, latent_dim=8, state_dim=160, where_dim=32, patch=9, attention_steps=12, width=256, steps=600, batch=48, lr=2e-3, schedule="fall", cut=True),
-    "da-gan-un": dict(image_size=28, latent_dim=32, width=8, critic_width=8, critic_dense=64, critic_inner=2, steps=400, batch=16, critic_steps=2, lr=1e-3, cut=True),
+    "vae-ns": dict(image_size=28, stem="patches", widths=[16], hidden=64, context_dim=64, steps=1500, sets=40, context=2, lr=2e-3, context_weight=.02, schedule="fall", annealing=False, augmentation="none", cut=True),
+    "vae-stn": dict(image_size=28, latent_dim=8, state_dim=96, where_dim=32, patch=9, attention_steps=12, width=128, steps=600, batch=48, lr=2e-3, schedule="fall", cut=True),
+    "da-gan-un": dict(image_size=28, latent_dim=32, width=8, critic_width=8, critic_dense=64, critic_inner=2, steps=300, batch=16, critic_steps=2, lr=1e-3, cut=True),
 }
 _SMALL["da-gan-rn"] = _SMALL["da-gan-un"]
 _GPU = {"vae-ns": dict(steps=10_000, context=5, schedule="fall", annealing=False, augmentation="turns"), "vae-stn": dict(steps=6000, schedule="fall"), "da-gan-un": dict(steps=4000), "da-gan-rn": dict(steps=4000)}
@@ -123,7 +127,7 @@ _TINY = {
 }
 PRESETS = dict(paper={m: {} for m in GENERATORS}, gpu=_GPU, small=_SMALL, tiny={m: {**_SMALL[m], **_TINY[m], "samples": 5} for m in GENERATORS})
 
-# %% ../nbs/api/49_generators.ipynb #5798765a
+# %% ../nbs/api/49_generators.ipynb #d94626b6
 def settle(
     setting: dict,  # what differs from the published setting; `model` (one of `GENERATORS`, default "vae-ns") and `preset` (one of `PRESETS`) choose it
 ) -> dict:
@@ -141,7 +145,7 @@ def settle(
     if not s["samples"] >= 2: raise InputError(f"Diversity is a spread, so it needs 2 or more drawings of a class, but samples={s['samples']} was given: take samples=20.")
     return s
 
-# %% ../nbs/api/49_generators.ipynb #6b2e3071
+# %% ../nbs/api/49_generators.ipynb #4afbe7c5
 def make_model(
     setting: dict,  # see `settle`
 ) -> nn.Module:
@@ -150,7 +154,7 @@ def make_model(
     kind = GENERATORS[s.get("model", "vae-ns")]
     return _seeded(s["seed"], "weights", lambda: kind.net(**{k: s[k] for k in kind.made}, **kind.fixed))
 
-# %% ../nbs/api/49_generators.ipynb #71f9d328
+# %% ../nbs/api/49_generators.ipynb #1336b416
 def steps_of(
     s: dict,  # all settings of a training
     bank,  # what it learns from: anything with `n` images and `classes`
@@ -173,7 +177,7 @@ def train(
     kind = GENERATORS[s.get("model", "vae-ns")]
     return kind.train(model, bank, steps, s, prototypes, **{"log": min(50, max(1, steps)), "desc": f"{kind.title} seed {s['seed']}", **kwargs})
 
-# %% ../nbs/api/49_generators.ipynb #a4a57b78
+# %% ../nbs/api/49_generators.ipynb #aa7bab01
 def work(
     setting: dict,  # see `settle`, or a row of results
 ) -> float:  # floating-point operations
@@ -214,3 +218,43 @@ def _counted(kind, settings):
             with Arithmetic() as count: loss().backward()
             total += times*count.total
     return total
+
+# %% ../nbs/api/49_generators.ipynb #e61e1388
+def save(
+    model: nn.Module,  # a trained generator
+    path,  # the file, *.safetensors
+    card: dict | None = None,  # what to tell about it: data, seed, steps, place on the plane ...
+):
+    "Write a generator in half precision with its card."
+    kind = next((m for m, k in GENERATORS.items() if isinstance(model, k.net) and all(model.settings[n] == v for n, v in k.fixed.items())), None)
+    if kind is None: raise InputError(f"A {type(model).__name__} is none of {', '.join(GENERATORS)}: keep it with torch.save.")
+    header = {k: str(v) for k, v in (card or {}).items()} | dict(format="pt", model=kind, settings=json.dumps(model.settings))
+    tensors = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in model.state_dict().items()}
+    with written_whole(path) as part: save_file(tensors, part, header)
+
+def read(
+    path,  # a file that `save` wrote
+    model: str | None = None,  # which of `GENERATORS` it must be; None: any
+) -> tuple:  # (model in evaluation mode without gradients, its card)
+    "Read a trained generator; a file of another kind or shape is refused."
+    if not Path(path).is_file(): raise InputError(f"There is no generator at {str(path)!r}: check the path.")
+    try:
+        with safe_open(path, "pt") as f: tensors, card = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
+    except (SafetensorError, OSError) as e: raise InputError(f"{str(path)!r} is not a whole safetensors file ({e}): copy or train it anew.") from None
+    if (there := card.get("model")) not in GENERATORS: raise InputError(f"{str(path)!r} does not hold a generator: give a file that generators.save wrote.")
+    if model is not None and GENERATORS[there] is not choose(model, GENERATORS, "model"): raise InputError(f"{str(path)!r} holds {GENERATORS[there].title}, not {GENERATORS[model].title}: name the file of the model you want.")
+    net = GENERATORS[there].net(**json.loads(card["settings"]))
+    want = net.state_dict()
+    for k in sorted({*want, *tensors}):
+        a, b = (tuple(s[k].shape) if k in s else "none" for s in (tensors, want))
+        if a != b: raise InputError(f"{str(path)!r} does not fit its own card ({k}: {a} there, {b} expected): copy or train it anew.")
+    net.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in tensors.items()})
+    return net.eval().requires_grad_(False), card
+
+# %% ../nbs/api/49_generators.ipynb #d289facf
+def own(
+    model: str,  # one of `GENERATORS`
+) -> tuple:  # (model in evaluation mode without gradients, its card)
+    "The trained generator of a kind that the package ships."
+    choose(model, GENERATORS, "model")
+    return read(own_folder()/f"{model.replace('-', '_')}.safetensors", model)
