@@ -20,6 +20,7 @@ BENCHES = {  # name -> module:function, called as f(device=..., quick=...)
     "inference": "fewshot_nb.bench:inference",
     "protocols": "fewshot_nb.bench_training:protocols",
     "bongard": "fewshot_nb.bongard:bench",
+    "training": "fewshot_nb.bench_generators:training",
 }
 
 def find_bench(name: str):
