@@ -59,3 +59,69 @@ def test_a_narrow_critic_survives_saving(tmp_path):
     assert (again.width, again.out, card["width"]) == (4, 20, "4")
     x = torch.rand(3, 1, 16, 16)
     with torch.no_grad(): assert torch.allclose(again(x), net(x), atol=1e-2)
+
+
+@pytest.fixture(scope="module")
+def strange():
+    "Characters as glyphs of a few alphabets, and tasks of them."
+    from fewshot_nb.critics_study import prototype_tasks
+    from fewshot_nb.data.glyphs import glyphs
+    bank = glyphs(20, alphabets=4, split="weak", part="test")
+    prototypes = torch.arange(bank.classes) % 20
+    return bank, prototypes, prototype_tasks(bank, prototypes, way=5, appearances=20)
+
+
+def test_one_path_from_critic_to_measures(strange):
+    "Diversity and recognizability of `critics_study` are those of `metrics`, for a net and for MAML's features."
+    from fewshot_nb.critics_study import class_accuracy, class_measures, prototype_tasks, task_logits
+    from fewshot_nb.metrics import diversity, recognizability
+    from fewshot_nb.models.backbones import embed
+    from fewshot_nb.train.episodic import fresh_critic
+    from fewshot_nb.train.maml import critic_of
+    bank, prototypes, tasks = strange
+    net = fresh_critic(bank, width=4)
+    m = class_measures(net, net, bank, tasks)
+    table, classes = bank.by_class(), torch.arange(bank.classes)
+    assert torch.allclose(m["diversity_std"], diversity(embed(net, bank)[table]), rtol=1e-4)
+    z = embed(net, bank, "embedding")[table]
+    exact = recognizability(z, z[classes, prototypes], way=5, count=torch.arange(20) != prototypes[:, None])
+    many = prototype_tasks(bank, prototypes, way=5, appearances=400)
+    assert abs(exact.mean - class_accuracy(task_logits(net, bank, many), many).mean().item()) < .03
+    maml = MAML(fresh_critic(bank, width=4, out=5)).eval()
+    inner = critic_of(maml, bank, 100)
+    other = class_measures(maml, inner, bank, tasks)
+    assert other["logits"].shape == m["logits"].shape and other["diversity_std"].isfinite().all()
+    alone = class_measures(maml, inner, bank, tasks[:1])["logits"]
+    assert torch.allclose(alone, other["logits"][:1], rtol=1e-3, atol=1e-4)  # a task does not depend on its batch
+
+
+def test_tasks_never_ask_for_their_support(strange):
+    bank, prototypes, tasks = strange
+    assert (bank.labels[tasks.query] == tasks.classes.gather(1, tasks.query_labels)).all()
+    assert not (tasks.query[:, :, None] == tasks.support[:, None]).any()
+    assert (tasks.query.sort(1).values.diff(dim=1) > 0).all()  # no drawing twice in a task
+
+
+def test_silhouettes_and_distances_of_classes():
+    import numpy as np
+    from fewshot_nb.critics_study import silhouette
+    from fewshot_nb.humans import class_distances
+    from fewshot_nb.metrics import distance_to_humans
+    g = torch.Generator().manual_seed(0)
+    assert silhouette(torch.randn(4, 6, 3, generator=g) + 40*torch.eye(4, 3)[:, None]) > .5
+    with pytest.raises(InputError, match="2 or more classes"): silhouette(torch.zeros(1, 3, 2))
+    rng = np.random.default_rng(0)
+    one, two = (dict(diversity=rng.random(1), recognizability=100*rng.random(1)) for _ in range(2))
+    mine = class_distances(dict(a=one), two)["a"][0]
+    point = lambda p: [p["diversity"][0], p["recognizability"][0]]
+    assert mine == pytest.approx(distance_to_humans([point(one)], point(two))[0])  # one class: the paper's distance of models
+
+
+def test_a_standard_classifier_learns_and_holds_out(strange):
+    from fewshot_nb.train.classifier import hold_out, train_classifier
+    from fewshot_nb.train.episodic import fresh_critic
+    bank = strange[0]
+    train, held = hold_out(bank)
+    assert len(held) == 2*bank.classes and not set(train.tolist()) & set(held.tolist())
+    net, state = train_classifier(bank, steps=30, batch=32, look=15, net=fresh_critic(bank, width=8, out=bank.classes))
+    assert state.history[-1]["loss"] < state.history[0]["loss"] and [h["step"] for h in state.watch.history] == [15, 30]
