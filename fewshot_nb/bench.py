@@ -163,9 +163,8 @@ def agreement(p, plain) -> dict:
 # %% ../nbs/api/68_bench.ipynb #2eed8920
 def engines_of(method, device) -> list[str]:
     "The engines of a method on a device, the plain one first; methods written once have the one called `torch`."
-    if not hasattr(method, "engine"): return ["torch"]
-    from fewshot_nb.inference.transductive import has_numba
-    return ["plain", "torch"] + ["numba"]*(device.type == "cpu" and has_numba())
+    from fewshot_nb.inference.inductive import has_numba
+    return [e for e in method.engines if e != "numba" or device.type == "cpu" and has_numba()]
 
 def _one(method, engine, tasks, reference, device, seconds, repeats):
     "The row of one method with one engine."
@@ -189,9 +188,10 @@ def _tasks(n, device):
     return (*map(repeat, tasks), mean.to(device))
 
 def _reference(method, tasks, n):
-    "The plain engine's probabilities on the CPU for the first `n` tasks."
+    "The plain engine's probabilities on the CPU, in double precision, for the first `n` tasks."
     if hasattr(method, "engine"): method = replace(method, engine="plain")
-    return method(*(x[:n].cpu() for x in tasks[:3]), tasks[3].cpu())
+    support, labels, query, mean = (*(x[:n].cpu() for x in tasks[:3]), tasks[3].cpu())
+    return method(support.double(), labels, query.double(), mean.double())
 
 # %% ../nbs/api/68_bench.ipynb #2ff1b146
 def inference(

@@ -26,7 +26,8 @@ def test_quick_on_the_cpu(tmp_path):
     rows = pd.read_parquet(tmp_path/"rows.parquet")
     check(rows)
     engines = {"plain", "torch"} | ({"numba"} if has_numba() else set())
-    for name in ("alpha-tim", "tim", "entropy-min", "pt-map", "laplacianshot", "lr+ici"): assert set(rows[rows.method == name].engine) == engines
+    for name in ("alpha-tim", "tim", "entropy-min", "pt-map", "laplacianshot"): assert set(rows[rows.method == name].engine) == engines
+    for name in ("baseline", "baseline++", "tim-adm", "lr+ici", "paddle", "bavardage"): assert set(rows[rows.method == name].engine) == engines - {"plain"}
     pytest.importorskip("easyfsl")
     assert rows.groupby("method").peer.first().notna().sum() == 8
 

@@ -83,6 +83,22 @@ def test_ici_compiled_is_ici():
     assert (slow.argmax(-1) == fast.argmax(-1)).float().mean() > .998
 
 
+@pytest.mark.skipif(not has_numba(), reason="the optional numba is not installed")
+@pytest.mark.parametrize("shape", [dict(way=5, shot=5, dim=64), dict(way=3, shot=1, n_query=50, dim=17), dict(way=2, shot=7, n_query=9, dim=640), dict(way=12, shot=1, n_query=61, dim=33)])
+@pytest.mark.parametrize("m", [method("baseline"), method("baseline++"), method("tim-adm", setting="balanced"), method("paddle"), method("soft-kmeans"), method("bavardage"), method("bavardage", setting="balanced"), replace(method("lr+ici"), components=7, add=3, grid=20)], ids=str)
+def test_compiled_is_plain(m, shape):
+    "On random tasks, prediction by prediction, held to the plain engine in double precision; a close call may fall to either side."
+    support, labels, query, _ = gaussian_tasks(6, dirichlet=1, seed=5, **shape)
+    more, classes, *_ = gaussian_tasks(1, way=8, shot=200, n_query=1, dim=shape["dim"], seed=6)  # a covariance of full rank
+    for base in (support.mean((0, 1)), Base.of(more[0], classes[0]))[:1 + m.takes_base]:
+        exact = replace(m, engine="plain")(support.double(), labels, query.double(), base if isinstance(base, Base) else base.double())
+        fast = replace(m, engine="numba")(support, labels, query, base)
+        top = exact.topk(2).values
+        decided = top[..., 0] - top[..., 1] > 1e-3
+        assert decided.float().mean() > .7 and fast.dtype == torch.float32
+        assert (exact.argmax(-1) == fast.argmax(-1))[decided].float().mean() > (.99 if m.name == "lr+ici" else .9999)
+
+
 def odd_tasks():
     support, labels, query, truth = gaussian_tasks(2, dim=16, spread=2)
     yield "queries of one class", support[:1], labels[:1], query[0, truth[0] == truth[0, 0]][None]

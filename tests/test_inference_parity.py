@@ -37,13 +37,17 @@ def differ(method, name, golden):
 @pytest.mark.parametrize("method, name, allowed", [
     (SimpleShot(), "SimpleShot", 0),
     (ProtoNet(), "ProtoNet", 0),
-    (Baseline(), "Baseline", 3),
-    (BaselinePP(), "Baseline_pp", 0),
     (BDCSPN(), "BDCSPN", 0),
     (EntropyMin.published(5), "Entropy_min", 2),
 ])
 def test_predictions(golden, method, name, allowed):
     assert differ(method, name, golden) <= allowed
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method, name, allowed", [(Baseline(), "Baseline", 3), (BaselinePP(), "Baseline_pp", 0)])
+def test_heads_with_each_engine(golden, method, name, allowed, engine):
+    assert differ(replace(method, engine=engine), name, golden) <= allowed
 
 
 def test_baseline_without_the_floor_is_another_method(golden):

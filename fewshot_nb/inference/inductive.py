@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['gaussian_tasks', 'l2', 'centred', 'one_hot', 'prototypes', 'check_range', 'check_whole', 'in_blocks', 'Method',
-           'Base', 'Fitted', 'ProtoNet', 'SimpleShot', 'adam', 'class_logits', 'weight_gradient', 'head_gradient',
-           'Baseline', 'BaselinePP']
+           'Base', 'Fitted', 'ProtoNet', 'SimpleShot', 'has_numba', 'pick_engine', 'adam', 'class_logits',
+           'weight_gradient', 'head_gradient', 'Baseline', 'BaselinePP']
 
 # %% ../../nbs/api/31_inference_inductive.ipynb #696ab0fe
-import concurrent.futures, dataclasses, math, numbers
+import concurrent.futures, dataclasses, importlib.util, math, numbers
 from dataclasses import dataclass
 from typing import ClassVar
 import numpy as np
@@ -154,6 +154,7 @@ class Method:
     unverified: ClassVar[str] = ""  # what is not known about its parity; goes into every table
     block: ClassVar[int] = 16  # tasks at a time on a CPU
     takes_base: ClassVar[bool] = False  # whether it knows what to do with a `Base`'s covariance
+    engines: ClassVar[tuple] = ("torch",)  # the codes there are for it, the plain one first; with more than one it has a field `engine`
 
     @classmethod
     def published(cls,
@@ -191,9 +192,7 @@ def _call(self: Method,
         if base_mean.shape != support.shape[2:]: raise InputError(f"base_mean has shape {tuple(base_mean.shape)}, but the features have {support.shape[2]} dimensions: average the base features over samples.")
         base = base.to(support.device, dtype)
     known = base if self.takes_base or base is None else base.mean
-    def solve(tasks):
-        s, q = self.prepare(support[tasks].to(dtype), query[tasks].to(dtype), known)
-        return self.predict(s, support_labels[tasks].long(), q, way)
+    def solve(tasks): return self.solve(support[tasks].to(dtype), support_labels[tasks].long(), query[tasks].to(dtype), way, known)
     features, samples = support[0].numel() + query[0].numel(), support.shape[1] + query.shape[1]
     bytes_a_task = ((4 + 2*way)*features + 8*samples**2)*torch.finfo(dtype).bits//8  # copies, distances written out, inner products
     return in_blocks(solve, len(support), _block_size(support.device, self.block, bytes_a_task), support.device)
@@ -205,7 +204,12 @@ def _prepare(self: Method, support, query, base_mean):
     "The features as this method wants them; as they are, unless a method says otherwise."
     return support, query
 
-Method.prepare = _prepare
+def _solve(self: Method, support, labels, query, way, base_mean):
+    "A block of tasks: the features prepared, then their probabilities."
+    support, query = self.prepare(support, query, base_mean)
+    return self.predict(support, labels, query, way)
+
+Method.prepare, Method.solve = _prepare, _solve
 
 # %% ../../nbs/api/31_inference_inductive.ipynb #55ed3eca
 class Base:
@@ -284,6 +288,29 @@ class SimpleShot(_Centred, Method):
     name, title, source, transductive = "simpleshot", "SimpleShot", "Wang et al. 2019", False
     predict = ProtoNet.predict
 
+# %% ../../nbs/api/31_inference_inductive.ipynb #d05f760e
+_ENGINES = ("auto", "plain", "torch", "numba")
+
+def has_numba() -> bool:
+    "Whether the optional numba (`pip install fewshot_nb[fast]`) is there."
+    return importlib.util.find_spec("numba") is not None
+
+def pick_engine(
+    engine: str,  # `auto`, `plain`, `torch` (fast, any device) or `numba` (fastest, CPU)
+    x: Tensor,  # the features
+    compiled: bool = True,  # whether numba can serve these hyper-parameters
+) -> str:
+    "The engine that `auto` means for these features, or `engine` itself, checked to be there."
+    choose(engine, _ENGINES, "engine")
+    on_cpu, single = x.device.type == "cpu", x.dtype == torch.float32
+    if engine == "numba":
+        if not has_numba(): raise InputError("engine='numba' needs the package numba: install fewshot_nb[fast], or take engine='torch'.")
+        if not (on_cpu and single and compiled): raise InputError(f"engine='numba' works on float32 features on the CPU{'' if compiled else ' with alpha = 1 or at least 0.05 from it'}, but these are {x.dtype} on {x.device}: take engine='torch'.")
+    if engine != "auto": return engine
+    return ("numba" if on_cpu and compiled and has_numba() else "torch") if single else "plain"
+
+def _check_engine(self): choose(self.engine, _ENGINES, "engine")
+
 # %% ../../nbs/api/31_inference_inductive.ipynb #9e5e226c
 def adam(
     W: Float[Tensor, "..."],  # the start; not changed
@@ -341,17 +368,23 @@ class Baseline(Method):
     lr: float = 1e-3  # Adam's step size
     steps: int = 100  # of Adam
     floor: float = 1e-12  # inside the logarithm of the cross-entropy; 0 for the loss as the paper writes it
+    engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source, transductive = "baseline", "Baseline", "Chen et al. 2019", False
     block = 32  # its training reads the support only
+    engines = ("torch", "numba")
 
     def __post_init__(self):
         check_range("temperature", self.temperature)
         check_range("lr", self.lr)
         check_range("floor", self.floor, 0, 1, open_low=False)
         check_whole("steps", self.steps)
+        _check_engine(self)
 
     def train(self, support, labels, way):
         "The head's weights after training."
+        if pick_engine(self.engine, support) == "numba":
+            from fewshot_nb.inference.fast import head_numba
+            return head_numba(prototypes(support, labels, way), support, labels, self.floor, self.temperature, self.steps, self.lr)
         y = one_hot(labels, way, support.dtype).mT.contiguous()
         gradient = lambda W: head_gradient(W, support, y, self.temperature, self.floor)
         return adam(prototypes(support, labels, way), gradient, self.steps, self.lr)

@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from ..core import InputError, choose
-from .inductive import Base, Method, _Centred, centred, check_range, check_whole, class_logits, l2, one_hot, prototypes
-from .transductive import _check_engine, pick_engine
+from .inductive import Base, Method, _Centred, _check_engine, check_range, check_whole, class_logits, l2, one_hot, pick_engine, prototypes
 from ..losses import distance_logits
 
 # %% ../../nbs/api/33_inference_later.ipynb #4f82f6b1
@@ -28,13 +27,16 @@ class TIMADM(Method):
     ce: float = 1  # lambda, weight of the support's cross-entropy
     temperature: float = 15  # tau of the classifier
     steps: int = 150  # of both updates
+    engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source, unverified = "tim-adm", "TIM-ADM", "Boudiaf et al. 2020", _UNVERIFIED
+    engines = ("torch", "numba")
 
     def __post_init__(self):
         for weight in ("marginal", "conditional"): check_range(weight, getattr(self, weight), open_low=False)
         check_range("ce", self.ce)
         check_range("temperature", self.temperature)
         check_whole("steps", self.steps)
+        _check_engine(self)
 
     @classmethod
     def _published(cls, shot, setting): return dict(ce=.1, conditional=.1) if setting == "balanced" else {}
@@ -48,6 +50,9 @@ def _assign(log_p, marginal, conditional):
     return (log_q - marginal/(1 + marginal)*log_q.logsumexp(-1, keepdim=True)).softmax(1)
 
 def _predict(self: TIMADM, support, labels, query, way):
+    if pick_engine(self.engine, query) == "numba":
+        from fewshot_nb.inference.fast import adm_numba
+        return adm_numba(support, labels, query, way, self.ce, self.marginal, self.conditional, self.temperature, self.steps)
     W, Y = prototypes(support, labels, way), one_hot(labels, way, support.dtype).mT
     Z, n = torch.cat([support, query], 1), support.shape[1]
     weight = torch.full(Z.shape[1:2], n/query.shape[1], dtype=Z.dtype, device=Z.device)  # what each sample counts
@@ -73,16 +78,22 @@ class SoftKMeans(Method):
     "Soft k-means from the prototypes, Ren et al. (2018), in the form of Martin et al. (2022)."
     steps: int = 20
     price: float = 0  # weight of a class's price: 0 for soft k-means, 1 for PADDLE
+    engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source, unverified = "soft-kmeans", "soft k-means", "Ren et al. 2018", _UNVERIFIED
+    engines = ("torch", "numba")
 
     def __post_init__(self):
         check_whole("steps", self.steps, 1)
         check_range("price", self.price, open_low=False)
+        _check_engine(self)
 
     def prepare(self, support, query, base_mean): return _by_range(support, query)
 
 # %% ../../nbs/api/33_inference_later.ipynb #d7658ac7
 def _predict(self: SoftKMeans, support, labels, query, way):
+    if pick_engine(self.engine, query) == "numba":
+        from fewshot_nb.inference.fast import kmeans_numba
+        return kmeans_numba(support, labels, query, way, self.price, self.steps)
     W, Y = prototypes(support, labels, way), one_hot(labels, way, support.dtype).mT
     sums, counts, v = Y @ support, Y.sum(-1, keepdim=True), torch.zeros_like(Y[..., :1])
     for _ in range(self.steps):
@@ -149,8 +160,9 @@ class LRICI(Method):
     components: int = 5  # principal components of the linear view
     add: int = 5  # queries a class may add a round
     grid: int = 100  # thresholds on the path
-    engine: str = "auto"  # `plain`, `torch`, `numba`, or the fastest there is
+    engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source, unverified = "lr+ici", "LR+ICI", "Wang et al. 2020", _UNVERIFIED
+    engines = ("torch", "numba")
     block = 64
 
     def __post_init__(self):
@@ -178,14 +190,15 @@ def _predict(self: LRICI, support, labels, query, way):
     Z, n = torch.cat([support, query], 1), support.shape[1]
     gram, y = Z @ Z.mT, torch.nn.functional.pad(one_hot(labels, way, Z.dtype).mT, (0, query.shape[1]))
     used = torch.cat([torch.ones_like(Z[:, :n, 0]), torch.zeros_like(Z[:, n:, 0])], 1)
-    a, logits = logistic_regression(gram, y, used, self.C)
     Q = _components(gram, min(self.components, Z.shape[1] - 1, Z.shape[2]))
-    credible = credibility
-    if pick_engine(self.engine, Z) == "numba": from fewshot_nb.inference.fast import credibility_numba as credible
+    if pick_engine(self.engine, Z) == "numba":
+        from fewshot_nb.inference.fast import ici_numba
+        return ici_numba(gram, Q, labels, way, self.C, self.add, self.grid).mT.softmax(-1)
+    a, logits = logistic_regression(gram, y, used, self.C)
     while len(open := (used == 0).any(-1).nonzero().squeeze(-1)):
         target = torch.cat([y[open, :, :n], one_hot(logits[open, :, n:].argmax(1), way, Z.dtype).mT], -1)
         residual = (target - (target @ Q[open].mT) @ Q[open]).norm(dim=1)
-        used[open] = _grow(used[open], target, credible(Q[open], target, self.grid) - residual/2, self.add, n)
+        used[open] = _grow(used[open], target, credibility(Q[open], target, self.grid) - residual/2, self.add, n)
         a[open], logits[open] = logistic_regression(gram[open], target, used[open], self.C, start=a[open])
     return logits[..., n:].mT.softmax(-1)
 
@@ -204,13 +217,16 @@ class BAVARDAGE(_Centred, Method):
     clip: float = 2  # largest scaling of a direction
     balanced: bool = False  # whether class shares are held equal
     centre: str = "base"  # what is subtracted before unit length: the mean of `base` features, of the `support`, or `none`
+    engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source, unverified = "bavardage", "BAVARDAGE", "Hu et al. 2023", _UNVERIFIED
+    engines = ("torch", "numba")
     takes_base = True
 
     def __post_init__(self):
         super().__post_init__()
         for field in ("km_temperature", "vb_temperature", "concentration", "certainty", "clip"): check_range(field, getattr(self, field))
         for field in ("km_steps", "vb_steps"): check_whole(field, getattr(self, field), 1)
+        _check_engine(self)
 
     @classmethod
     def _published(cls, shot, setting): return dict(balanced=setting == "balanced")
@@ -252,3 +268,19 @@ def _predict(self: BAVARDAGE, support, labels, query, way):
     return r[:, n:]
 
 BAVARDAGE.predict = _predict
+
+# %% ../../nbs/api/33_inference_later.ipynb #10a2e9e8
+def _solve(self: BAVARDAGE, support, labels, query, way, base):
+    "A block of tasks with the engine that `engine` picks."
+    if pick_engine(self.engine, query) != "numba": return Method.solve(self, support, labels, query, way, base)
+    from fewshot_nb.inference.fast import bayes_numba
+    if base is None or base.precision is None:
+        s, q = _Centred.prepare(self, support, query, None if base is None else base.mean)
+        pairs, scale = [(s, q)], self.clip**2
+    else:
+        s, q = self.prepare(support, query, base)
+        pairs, scale = list(zip(s.chunk(2, -1), q.chunk(2, -1))), 1
+    settings = 2*self.km_temperature, scale*self.vb_temperature, self.km_steps, self.vb_steps, self.certainty, 0 if self.balanced else self.concentration
+    return bayes_numba(pairs, labels, way, *settings)
+
+BAVARDAGE.solve = _solve
