@@ -95,7 +95,7 @@ def test_compiled_is_plain(m, shape):
         fast = replace(m, engine="numba")(support, labels, query, base)
         top = exact.topk(2).values
         decided = top[..., 0] - top[..., 1] > 1e-3
-        assert decided.float().mean() > .7 and fast.dtype == torch.float32
+        assert decided.float().mean() > .5 and fast.dtype == torch.float32
         assert (exact.argmax(-1) == fast.argmax(-1))[decided].float().mean() > (.99 if m.name == "lr+ici" else .9999)
 
 
