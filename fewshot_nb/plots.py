@@ -108,5 +108,5 @@ def plane(
     for value, point in mean.iterrows(): ax.annotate(f"{value:g}", point, xytext=(5, 5), textcoords="offset points", fontsize=7, color=ink)
     if human is not None: ax.plot(*human, "*", color=COLOURS["black"], ms=14, label="people")
     ax.set(xlabel="diversity (mean standard deviation of critic features)", ylabel="recognizability (% of 20-way one-shot tasks)")
-    if label or human is not None: ax.legend(fontsize=8, loc="lower left")
+    if label or human is not None: ax.legend(fontsize=8)
     return ax
