@@ -464,10 +464,23 @@ def _our_code(paper):
 
 @_our_code("generation")
 def _model_sizes():
-    from fewshot_nb.models.backbones import CriticNet
+    from fewshot_nb.models.backbones import CriticNet, parameter_count as size
+    from fewshot_nb.models.dagan import DAGAN
     from fewshot_nb.models.statistician import VAENS, counts
-    critic, ns = sum(p.numel() for p in CriticNet().parameters()), counts(VAENS())
-    return {"A1": critic, "A2": critic, "A3": list(ns.values())[:5], "A3t": ns["total"]}
+    from fewshot_nb.models.stn import VAESTN
+    critic, ns = size(CriticNet()), counts(VAENS())
+    return {"A1": critic, "A2": critic, "A3": list(ns.values())[:5], "A3t": ns["total"], "A4": size(DAGAN()), "A5": size(DAGAN(skips=False)),
+            "A6b": size(VAESTN(state_dim=800)), "A6c": size(VAESTN())}
+
+@_our_code("generation")
+def _grids():
+    from fewshot_nb.experiments import find
+    def grid(name, by, profile="paper", **only):  # how many values are swept, and how many seeds
+        rows = [s for s in find(name).grid(profile) if only.items() <= s.items()]
+        return [len({s[k] for s in rows}) for k in (by, "seed")]
+    z = ("vae-ns", "vae-stn", "da-gan-un", "da-gan-rn")
+    return {"G1": grid("exp_context", "context"), "G2": grid("exp_beta", "beta"), "G4": grid("exp_attention", "attention_steps"), "G5": grid("exp_beta", "beta", "paper_stn"),
+            **{id: grid("exp_latent", "latent_dim", model=m) for id, m in zip(("G3", "G6", "G7", "G8"), z)}}
 
 @_our_code("alpha_tim")
 def _published_settings():
