@@ -198,7 +198,7 @@ def test_evidence_is_kept_and_joined(tmp_path, monkeypatch):
     c.save_verdicts("exp_beta", laptop); c.save_verdicts("exp_beta", laptop)
     c.save_verdicts("exp_other", judge("generation", {"A1": 292_544}, data="omniglot", profile="smoke"))
     t = c.ledger("generation").set_index("id")
-    assert t.loc["H1"].verdict == "reproduced" and "exp_other" in set(t.loc["A1"].experiment) and t.loc["A4"].verdict == "not measured"
+    assert t.loc["H1"].verdict == "reproduced" and "exp_other" in set(t.loc["A1"].experiment) and t.loc["R1"].verdict == "not measured"
     assert sorted(t.loc["N3"].verdict) == ["does not hold here", "reproduced"] and len(t.loc[["N3"]]) == 2
     counts = c.summary()
     assert counts.loc["generation", "reproduced"] == 3 + len(c.implemented("generation")) and counts.loc["generation", "claims"] == len(c.claims("generation"))
