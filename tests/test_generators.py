@@ -1,0 +1,147 @@
+"Four generators through one door: settings, trainings that are killed and resumed, samples, kept models, and what is refused."
+import os, signal, subprocess, sys, time
+
+import pytest, torch
+
+from fewshot_nb import generators, metrics, results
+from fewshot_nb.core import InputError, threads, torch_rng
+from fewshot_nb.data.bank import Bank
+from fewshot_nb.generators import GENERATORS, make_model, settle, train
+from fewshot_nb.models.dagan import DAGAN, PairCritic
+from fewshot_nb.models.stn import VAESTN
+from fewshot_nb.train.adversarial import train_adversarial
+from fewshot_nb.train.generative import train_pairs
+
+TINY = {  # as narrow as they come
+    "vae-ns": dict(image_size=16, stem="patches", widths=[4], hidden=16, context_dim=6, latent_dim=3, sets=4, context=2, schedule="fall", annealing=False, augmentation="none"),
+    "vae-stn": dict(image_size=16, latent_dim=3, state_dim=12, where_dim=4, patch=5, attention_steps=3, width=16, batch=4, schedule="fall", pairs="samples"),
+    "da-gan-un": dict(image_size=16, latent_dim=3, width=2, critic_width=2, critic_dense=4, critic_inner=1, batch=4, critic_steps=2, pairs="samples", lr=1e-3),
+}
+TINY["da-gan-rn"] = TINY["da-gan-un"]
+
+
+def tiny(model, **more): return dict(TINY[model], model=model, **more)
+
+
+def bank(classes=6, size=16):
+    images = (torch.rand(classes*20, size, size, generator=torch_rng(0))*255).byte()
+    return Bank(images, torch.arange(classes).repeat_interleave(20), source="noise")
+
+
+def test_published_sizes():
+    with torch.device("meta"):
+        size = {m: sum(p.numel() for p in k.net(**{n: k.paper[n] for n in k.made}, **k.fixed).parameters()) for m, k in GENERATORS.items()}
+        assert sum(p.numel() for p in PairCritic().parameters()) == 7_074_087
+    assert size == {"vae-ns": 7_479_623, "vae-stn": 4_924_647, "da-gan-un": 6_813_857, "da-gan-rn": 6_149_153}
+
+
+@pytest.mark.parametrize("model", GENERATORS)
+def test_trained_sampled_kept_and_read(model, tmp_path):
+    net, shown = make_model(tiny(model, steps=2)), torch.rand(3, 1, 16, 16, generator=torch_rng(1))
+    before = [v.clone() for v in net.parameters()]
+    state = train(tiny(model, steps=2), net, bank())
+    assert state.step == 2 and not all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+    a, b, other = (net.sample(shown, 4, torch_rng(seed)) for seed in (0, 0, 1))
+    assert a.shape == (3, 4, 1, 16, 16) and 0 <= a.min() and a.max() <= 1 and net.training
+    assert torch.equal(a, b) and not torch.equal(a, other)
+    generators.save(net, tmp_path/"m.safetensors", dict(note="a test"))
+    read, card = generators.read(tmp_path/"m.safetensors", model)
+    assert card["model"] == model and card["note"] == "a test" and not read.training
+    torch.testing.assert_close(read.sample(shown, 4, torch_rng(0)), a, atol=.05, rtol=0)  # half precision
+    wrong = "vae-ns" if model != "vae-ns" else "da-gan-un"
+    with pytest.raises(InputError, match=f"holds {GENERATORS[model].title}, not {GENERATORS[wrong].title}: name"): generators.read(tmp_path/"m.safetensors", wrong)
+
+
+@pytest.mark.parametrize("model", GENERATORS)
+@pytest.mark.parametrize("prototypes, words", [
+    (torch.zeros(1, 1, 28, 28), "draws images of 16 px, but the prototypes are (28, 28): resize them"),
+    (torch.zeros(1, 16, 16), "(1, 16, 16) was given"),
+    (torch.full((1, 1, 16, 16), 255.), "from 255 to 255: divide bytes by 255"),
+    (torch.full((1, 1, 16, 16), -.1), "from -0.1 to -0.1"),
+    (torch.full((1, 1, 16, 16), float("nan")), "from nan to nan"),
+])
+def test_prototypes_of_wrong_size_or_range(model, prototypes, words):
+    with pytest.raises(InputError) as e: make_model(tiny(model, steps=1)).sample(prototypes)
+    assert words in str(e.value) and "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("setting, words", [
+    (dict(model="vae-nn"), "Unknown model 'vae-nn': did you mean vae-ns"),
+    (dict(model="vae-stn", context=5), "Unknown setting of VAE-STN 'context'"),
+    (dict(model="da-gan-rn", lr=float("nan")), "lr=nan was given: take lr=0.0001"),
+    (dict(samples=1), "samples=1 was given: take samples=20"),
+    (dict(steps=5, epochs=5), "either steps or epochs"),
+])
+def test_settings_that_are_refused(setting, words):
+    with pytest.raises(InputError) as e: settle(setting)
+    assert words in str(e.value)
+
+
+def test_a_spread_of_one_drawing():
+    with pytest.raises(InputError, match="needs 2 or more samples of each class"): metrics.diversity(torch.rand(3, 1, 8))
+
+
+def test_committed_rows_are_settings_still():
+    rows = results.committed("exp_beta")
+    rows = rows[rows.profile == "laptop"].to_dict("records")
+    assert rows and len({generators.work(r) for r in rows}) == 1  # beta costs nothing
+    assert settle({}) == generators.PAPER
+
+
+def test_a_training_that_breaks_down_keeps_its_last_good_checkpoint(tmp_path):
+    class Breaks(VAESTN):
+        seen = 0
+        def loss(self, *args):
+            self.seen += 1
+            return {k: v*(float("nan") if self.seen > 5 else 1.) for k, v in super().loss(*args).items()}
+    torch.manual_seed(0)
+    model = Breaks(16, 3, 12, 4, 5, 3, width=16)
+    with pytest.raises(InputError) as e: train_pairs(model, bank(), 20, pairs="samples", batch=4, lr=2e-3, schedule="constant", checkpoint=tmp_path/"run.pt", every=2)
+    assert "broke down by step 6 (" in str(e.value) and "at learning rate 0.002: take a smaller one" in str(e.value)
+    assert f"the checkpoint of step 4 is kept in {str(tmp_path/'run.pt')!r}." in str(e.value) and "\n" not in str(e.value)
+    assert torch.load(tmp_path/"run.pt", weights_only=True)["step"] == 4
+
+
+def test_a_checkpoint_of_another_model_or_setting(tmp_path):
+    file = tmp_path/"run.pt"
+    train(tiny("da-gan-un", steps=1), make_model(tiny("da-gan-un", steps=1)), bank(), checkpoint=file)
+    for other in (tiny("da-gan-rn", steps=1), tiny("vae-stn", steps=1), tiny("da-gan-un", steps=1) | dict(lr=2e-3)):
+        with pytest.raises(InputError, match="belongs to another training"): train(other, make_model(other), bank(), checkpoint=file)
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {tests!r})
+import test_generators
+test_generators.short_training({folder!r})
+"""
+
+
+def short_training(folder):
+    "An adversarial training with all that must be resumed: two nets, two optimizers, dropout, batch norm."
+    with threads(1), torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, critic, fit = DAGAN(16, 3, width=2), PairCritic(16, 2, 4, 1), bank()
+        state = train_adversarial(model, critic, fit, 30, fit.by_class()[:, 0], batch=4, critic_steps=2, lr=1e-3, seed=5,
+                                  checkpoint=folder and f"{folder}/run.pt", every=3, log=10)
+        kept = dict(model=model.state_dict(), critic=critic.state_dict(), history=state.history)
+        if folder: torch.save(kept, f"{folder}/done.pt")
+        return kept
+
+
+def test_a_killed_adversarial_training_resumes_bit_for_bit(tmp_path):
+    code = KILLED.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
+    start = lambda: subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ, FEWSHOT_QUIET="1"), stderr=subprocess.PIPE)
+    process = start()
+    try:
+        while process.poll() is None and not (tmp_path/"run.pt").exists(): time.sleep(.005)
+        assert process.poll() is None, process.stderr.read().decode()
+    finally: process.send_signal(signal.SIGKILL); process.wait(); process.stderr.close()
+    assert 0 < torch.load(tmp_path/"run.pt", weights_only=True)["step"] < 30 and not (tmp_path/"done.pt").exists()
+    process = start()
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error.decode()
+    whole, done = short_training(None), torch.load(tmp_path/"done.pt", weights_only=True)
+    assert done["history"] == whole["history"]
+    for net in ("model", "critic"):
+        for k, v in whole[net].items(): assert torch.equal(v, done[net][k]), k
