@@ -7,7 +7,7 @@ __all__ = ['CRITICS', 'PAPER', 'settle', 'steps_of', 'train_critic', 'prototype_
            'class_measures', 'reference', 'save_classes', 'read_classes', 'critic_row', 'compared', 'silhouette',
            'flattened', 'people', 'ranked', 'work']
 
-# %% ../nbs/api/70b_critics.ipynb #8963c0cb
+# %% ../nbs/api/70b_critics.ipynb #5214e1d1
 import functools, math
 from pathlib import Path
 import numpy as np, torch
@@ -27,7 +27,7 @@ from .train.episodic import fresh_critic, train_proto_net
 from .train.loop import hold_then_fall
 from .train.maml import MAML, critic_of, train_maml
 
-# %% ../nbs/api/70b_critics.ipynb #3b044048
+# %% ../nbs/api/70b_critics.ipynb #17a2c325
 CRITICS = dict(
     proto_net="ProtoNet, 1 shot", proto_net_5="ProtoNet, 5 shots", maml="MAML, second order", maml_first_order="MAML, first order",
     simclr_light="SimCLR, light", simclr_moderate="SimCLR, moderate", simclr_strong="SimCLR, strong", classifier="standard classifier")
@@ -39,7 +39,7 @@ PAPER = dict(
     simclr_steps=23_000, classifier_steps=18_240, batch=128,  # S2 and S17
     appearances=100)  # tasks in which each class is judged
 
-# %% ../nbs/api/70b_critics.ipynb #a6b6fc3c
+# %% ../nbs/api/70b_critics.ipynb #e20a2f34
 def settle(
     setting: dict,  # what differs from `PAPER`
 ) -> dict:
@@ -56,7 +56,7 @@ def steps_of(s: dict) -> int:
     "The length of a critic's training in steps."
     return s[dict(p="proto_steps", m="maml_steps", s="simclr_steps", c="classifier_steps")[s["critic"][0]]]
 
-# %% ../nbs/api/70b_critics.ipynb #9b31a8a1
+# %% ../nbs/api/70b_critics.ipynb #4846d56f
 def train_critic(
     s: dict,  # of `settle`
     fit,  # the `Bank` of training characters, on the device
@@ -80,7 +80,7 @@ def train_critic(
         return learner, critic_of(learner, fit), state
     return net, net, state
 
-# %% ../nbs/api/70b_critics.ipynb #d8eee79a
+# %% ../nbs/api/70b_critics.ipynb #ec66c823
 def prototype_tasks(
     bank,  # a `Bank` of test characters with classes of one size, 2 or more drawings of each
     prototypes: Int[Tensor, "class"],  # the number of each class's prototype among its own drawings, 0..
@@ -100,7 +100,7 @@ def prototype_tasks(
     return TaskBatch(table[classes, prototypes[classes]], table[classes[..., None], other].flatten(1), labels, labels.repeat_interleave(queries, 1), classes,
                      torch.zeros(len(classes), dtype=torch.long))
 
-# %% ../nbs/api/70b_critics.ipynb #d81412ad
+# %% ../nbs/api/70b_critics.ipynb #45e362c0
 def task_logits(
     judge,  # a net, or a `MAML`, on its device
     bank,  # the `Bank` of the tasks
@@ -125,7 +125,7 @@ def class_accuracy(
     right = (logits.argmax(-1) == tasks.query_labels).double().flatten()
     return torch.zeros(int(own.max()) + 1, dtype=torch.double).index_add_(0, own, right)/own.bincount()
 
-# %% ../nbs/api/70b_critics.ipynb #0caa8c44
+# %% ../nbs/api/70b_critics.ipynb #1b346c32
 def class_measures(
     judge,  # who recognizes: a net or a `MAML`
     net,  # whose features are measured
@@ -137,7 +137,7 @@ def class_measures(
     features, logits = features_of(net, bank), task_logits(judge, bank, tasks, layer)
     return dict(diversity_std=diversity(features).cpu(), diversity_cosine=diversity(features, "cosine").cpu(), accuracy=class_accuracy(logits, tasks), logits=logits)
 
-# %% ../nbs/api/70b_critics.ipynb #9e156aea
+# %% ../nbs/api/70b_critics.ipynb #96839f88
 @functools.lru_cache(2)
 def reference(
     data: str = "auto",  # see `data.source`
@@ -159,7 +159,7 @@ def read_classes(path) -> dict:
     "What `save_classes` kept, as float64 arrays."
     with np.load(path) as f: return {k: f[k].astype(float) for k in f.files}
 
-# %% ../nbs/api/70b_critics.ipynb #5cde146c
+# %% ../nbs/api/70b_critics.ipynb #60dec0dc
 def critic_row(
     setting: dict,  # what names the row, for instance `dict(critic="maml", seed=0)`
     folder=None,  # where checkpoint and class files go
@@ -187,7 +187,7 @@ def critic_row(
                 accuracy=100*m["accuracy"].mean().item(), accuracy_se=100*(m["accuracy"].std()/len(m["accuracy"])**.5).item(), tasks=len(tasks), **last, **held, **alike,
                 seconds=state.seconds, step_seconds=state.seconds/max(1, state.step), source=fit.source, classes_file=f"{name}.npz")
 
-# %% ../nbs/api/70b_critics.ipynb #c5fecd6b
+# %% ../nbs/api/70b_critics.ipynb #59f7f771
 def compared(
     one: dict,  # of `read_classes`
     other: dict,  # of another critic
@@ -200,7 +200,7 @@ def compared(
     n = min(len(one["logits"]), len(other["logits"]))
     return agreement(one["logits"][:n].ravel(), other["logits"][:n].ravel(), draws=0)
 
-# %% ../nbs/api/70b_critics.ipynb #83e0bd9a
+# %% ../nbs/api/70b_critics.ipynb #e00b2d52
 def silhouette(
     features: Float[Tensor, "class sample dim"],  # 2 or more classes and samples
 ) -> float:
@@ -213,7 +213,7 @@ def silhouette(
     next_one = (mean/n).masked_fill(torch.eye(c, dtype=torch.bool, device=x.device)[:, None], torch.inf).amin(-1)
     return ((next_one - own)/torch.maximum(own, next_one).clamp_min(1e-12)).mean().item()
 
-# %% ../nbs/api/70b_critics.ipynb #4a5e4a94
+# %% ../nbs/api/70b_critics.ipynb #80b3db6e
 def flattened(
     features: Float[Tensor, "class sample dim"],
     seed: int = 0,
@@ -228,7 +228,7 @@ def flattened(
     placed = TSNE(perplexity=min(30., (len(x) - 1)/3), init=start, random_state=seed).fit_transform(x.numpy().astype(np.float32))
     return placed.reshape(*features.shape[:2], 2), "t-SNE"
 
-# %% ../nbs/api/70b_critics.ipynb #662d604f
+# %% ../nbs/api/70b_critics.ipynb #5bea8f17
 def people(
     folder,  # where the file is, or goes
     data: str = "auto",  # see `data.source`
@@ -260,27 +260,31 @@ def _people(bank, features, prototypes, concepts, drawings):
                 **{f"{net} order": r for net, r in ranks.items()}, **{f"{net} places": p[0].astype(np.float32) for net, p in places.items()},
                 **{f"{net} silhouette": silhouette(f) for net, f in features.items()})
 
-# %% ../nbs/api/70b_critics.ipynb #85acfcb2
+# %% ../nbs/api/70b_critics.ipynb #dca07478
 def ranked(
     seen: dict,  # of `people`
-    classes,  # numbers of the classes to show, from top to bottom
-    ax=None,  # matplotlib axes; None: new ones
-    title: str = "",
-):
+    *groups,  # numbers of the classes to show, from top to bottom; several groups stand side by side
+    shrink: int = 2,  # how many times smaller than the drawings
+):  # an image of PIL, which a notebook shows
     "Drawings of some classes, a row each, the prototype first in a red frame."
-    import matplotlib.pyplot as plt
-    size = int(seen["size"])
-    at = np.searchsorted(seen["shown"], classes)
-    lacking = [int(c) for c, i in zip(classes, at) if i >= len(seen["shown"]) or seen["shown"][i] != c]
-    if lacking: raise InputError(f"The file of people's drawings does not hold class {lacking[0]}: show classes among seen['shown'].")
-    x = np.unpackbits(seen["drawings"][at], axis=-1)[..., :size]
-    ax = ax or plt.subplots(figsize=(.3*x.shape[1], .3*len(x)))[1]
-    ax.imshow(1 - np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2))).transpose(0, 2, 1, 3).reshape(len(x)*(size + 4), -1), cmap="gray", vmin=0, vmax=1)
-    ax.add_patch(plt.Rectangle((-.5, -.5), size + 4, len(x)*(size + 4), fill=False, color="#D55E00", lw=1.5))
-    ax.set_axis_off(); ax.set_title(title, fontsize=9)
-    return ax
+    from PIL import Image
+    sheets, size = [], int(seen["size"])
+    for classes in groups:
+        at = np.searchsorted(seen["shown"], classes)
+        lacking = [int(c) for c, i in zip(classes, at) if i >= len(seen["shown"]) or seen["shown"][i] != c]
+        if lacking: raise InputError(f"The file of people's drawings does not hold class {lacking[0]}: show classes among seen['shown'].")
+        x = np.unpackbits(seen["drawings"][at], axis=-1)[..., :size]
+        side = size//shrink
+        x = x[..., :side*shrink, :side*shrink].reshape(*x.shape[:2], side, shrink, side, shrink).max((3, 5))  # a stroke stays a stroke
+        x = np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2))).transpose(0, 2, 1, 3).reshape(len(x)*(side + 4), -1)
+        x[:, [0, side + 3]] = x[[0, -1], :side + 4] = 2
+        sheets.append(np.pad(x, ((0, 0), (0, 20))))
+    most = max(len(x) for x in sheets)
+    image = Image.fromarray(np.concatenate([np.pad(x, ((0, most - len(x)), (0, 0))) for x in sheets], 1).astype(np.uint8), "P")
+    image.putpalette([255, 255, 255, 0, 0, 0, 213, 94, 0])
+    return image
 
-# %% ../nbs/api/70b_critics.ipynb #ca7f2ddb
+# %% ../nbs/api/70b_critics.ipynb #5ca486df
 def work(
     setting: dict,  # what differs from `PAPER`, or a row of results
 ) -> float:  # floating-point operations
