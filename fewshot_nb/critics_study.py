@@ -7,7 +7,7 @@ __all__ = ['CRITICS', 'PAPER', 'settle', 'steps_of', 'train_critic', 'prototype_
            'class_measures', 'reference', 'save_classes', 'read_classes', 'critic_row', 'compared', 'silhouette',
            'flattened', 'people', 'ranked', 'work']
 
-# %% ../nbs/api/70b_critics.ipynb #5214e1d1
+# %% ../nbs/api/70b_critics.ipynb #9aa2ad88
 import functools, math
 from pathlib import Path
 import numpy as np, torch
@@ -27,7 +27,7 @@ from .train.episodic import fresh_critic, train_proto_net
 from .train.loop import hold_then_fall
 from .train.maml import MAML, critic_of, train_maml
 
-# %% ../nbs/api/70b_critics.ipynb #17a2c325
+# %% ../nbs/api/70b_critics.ipynb #e16b36ee
 CRITICS = dict(
     proto_net="ProtoNet, 1 shot", proto_net_5="ProtoNet, 5 shots", maml="MAML, second order", maml_first_order="MAML, first order",
     simclr_light="SimCLR, light", simclr_moderate="SimCLR, moderate", simclr_strong="SimCLR, strong", classifier="standard classifier")
@@ -39,7 +39,7 @@ PAPER = dict(
     simclr_steps=23_000, classifier_steps=18_240, batch=128,  # S2 and S17
     appearances=100)  # tasks in which each class is judged
 
-# %% ../nbs/api/70b_critics.ipynb #e20a2f34
+# %% ../nbs/api/70b_critics.ipynb #3ff5fed6
 def settle(
     setting: dict,  # what differs from `PAPER`
 ) -> dict:
@@ -56,7 +56,7 @@ def steps_of(s: dict) -> int:
     "The length of a critic's training in steps."
     return s[dict(p="proto_steps", m="maml_steps", s="simclr_steps", c="classifier_steps")[s["critic"][0]]]
 
-# %% ../nbs/api/70b_critics.ipynb #4846d56f
+# %% ../nbs/api/70b_critics.ipynb #c3e9dd8e
 def train_critic(
     s: dict,  # of `settle`
     fit,  # the `Bank` of training characters, on the device
@@ -80,7 +80,7 @@ def train_critic(
         return learner, critic_of(learner, fit), state
     return net, net, state
 
-# %% ../nbs/api/70b_critics.ipynb #ec66c823
+# %% ../nbs/api/70b_critics.ipynb #830267ec
 def prototype_tasks(
     bank,  # a `Bank` of test characters with classes of one size, 2 or more drawings of each
     prototypes: Int[Tensor, "class"],  # the number of each class's prototype among its own drawings, 0..
@@ -100,7 +100,7 @@ def prototype_tasks(
     return TaskBatch(table[classes, prototypes[classes]], table[classes[..., None], other].flatten(1), labels, labels.repeat_interleave(queries, 1), classes,
                      torch.zeros(len(classes), dtype=torch.long))
 
-# %% ../nbs/api/70b_critics.ipynb #45e362c0
+# %% ../nbs/api/70b_critics.ipynb #aaf069ea
 def task_logits(
     judge,  # a net, or a `MAML`, on its device
     bank,  # the `Bank` of the tasks
@@ -125,7 +125,7 @@ def class_accuracy(
     right = (logits.argmax(-1) == tasks.query_labels).double().flatten()
     return torch.zeros(int(own.max()) + 1, dtype=torch.double).index_add_(0, own, right)/own.bincount()
 
-# %% ../nbs/api/70b_critics.ipynb #1b346c32
+# %% ../nbs/api/70b_critics.ipynb #dc077203
 def class_measures(
     judge,  # who recognizes: a net or a `MAML`
     net,  # whose features are measured
@@ -137,7 +137,7 @@ def class_measures(
     features, logits = features_of(net, bank), task_logits(judge, bank, tasks, layer)
     return dict(diversity_std=diversity(features).cpu(), diversity_cosine=diversity(features, "cosine").cpu(), accuracy=class_accuracy(logits, tasks), logits=logits)
 
-# %% ../nbs/api/70b_critics.ipynb #96839f88
+# %% ../nbs/api/70b_critics.ipynb #f3c36f13
 @functools.lru_cache(2)
 def reference(
     data: str = "auto",  # see `data.source`
@@ -159,7 +159,7 @@ def read_classes(path) -> dict:
     "What `save_classes` kept, as float64 arrays."
     with np.load(path) as f: return {k: f[k].astype(float) for k in f.files}
 
-# %% ../nbs/api/70b_critics.ipynb #60dec0dc
+# %% ../nbs/api/70b_critics.ipynb #9ff8efcd
 def critic_row(
     setting: dict,  # what names the row, for instance `dict(critic="maml", seed=0)`
     folder=None,  # where checkpoint and class files go
@@ -187,7 +187,7 @@ def critic_row(
                 accuracy=100*m["accuracy"].mean().item(), accuracy_se=100*(m["accuracy"].std()/len(m["accuracy"])**.5).item(), tasks=len(tasks), **last, **held, **alike,
                 seconds=state.seconds, step_seconds=state.seconds/max(1, state.step), source=fit.source, classes_file=f"{name}.npz")
 
-# %% ../nbs/api/70b_critics.ipynb #59f7f771
+# %% ../nbs/api/70b_critics.ipynb #689f6cc4
 def compared(
     one: dict,  # of `read_classes`
     other: dict,  # of another critic
@@ -200,7 +200,7 @@ def compared(
     n = min(len(one["logits"]), len(other["logits"]))
     return agreement(one["logits"][:n].ravel(), other["logits"][:n].ravel(), draws=0)
 
-# %% ../nbs/api/70b_critics.ipynb #e00b2d52
+# %% ../nbs/api/70b_critics.ipynb #07273936
 def silhouette(
     features: Float[Tensor, "class sample dim"],  # 2 or more classes and samples
 ) -> float:
@@ -213,7 +213,7 @@ def silhouette(
     next_one = (mean/n).masked_fill(torch.eye(c, dtype=torch.bool, device=x.device)[:, None], torch.inf).amin(-1)
     return ((next_one - own)/torch.maximum(own, next_one).clamp_min(1e-12)).mean().item()
 
-# %% ../nbs/api/70b_critics.ipynb #80b3db6e
+# %% ../nbs/api/70b_critics.ipynb #e4ef0f9b
 def flattened(
     features: Float[Tensor, "class sample dim"],
     seed: int = 0,
@@ -228,7 +228,7 @@ def flattened(
     placed = TSNE(perplexity=min(30., (len(x) - 1)/3), init=start, random_state=seed).fit_transform(x.numpy().astype(np.float32))
     return placed.reshape(*features.shape[:2], 2), "t-SNE"
 
-# %% ../nbs/api/70b_critics.ipynb #5bea8f17
+# %% ../nbs/api/70b_critics.ipynb #479b459d
 def people(
     folder,  # where the file is, or goes
     data: str = "auto",  # see `data.source`
@@ -260,7 +260,7 @@ def _people(bank, features, prototypes, concepts, drawings):
                 **{f"{net} order": r for net, r in ranks.items()}, **{f"{net} places": p[0].astype(np.float32) for net, p in places.items()},
                 **{f"{net} silhouette": silhouette(f) for net, f in features.items()})
 
-# %% ../nbs/api/70b_critics.ipynb #dca07478
+# %% ../nbs/api/70b_critics.ipynb #e9577803
 def ranked(
     seen: dict,  # of `people`
     *groups,  # numbers of the classes to show, from top to bottom; several groups stand side by side
@@ -284,7 +284,7 @@ def ranked(
     image.putpalette([255, 255, 255, 0, 0, 0, 213, 94, 0])
     return image
 
-# %% ../nbs/api/70b_critics.ipynb #5ca486df
+# %% ../nbs/api/70b_critics.ipynb #2c7fd78a
 def work(
     setting: dict,  # what differs from `PAPER`, or a row of results
 ) -> float:  # floating-point operations
