@@ -123,7 +123,7 @@ def _logits(w, z, temperature, out):
         for d in range(len(wk)): square += wk[d]*wk[d]
         for i in range(len(z)): row[i] = temperature*(row[i] - _f(.5)*square)
 
-# %% ../../nbs/api/34_inference_fast.ipynb #322d7285
+# %% ../../nbs/api/34_inference_fast.ipynb #d07f2a28
 @_jit
 def _weight_gradient(w, z, G, out):
     "out[k] = sum_i G[k, i]*(z_i - w_k)."
@@ -132,14 +132,17 @@ def _weight_gradient(w, z, G, out):
         total, wk, row = _f(0), w[k], out[k]
         for i in range(n): total += G[k, i]
         for d in range(dim): row[d] = -total*wk[d]
-    for i in range(0, n, 4):
-        z0, z1, z2, z3 = z[i], z[min(i + 1, n - 1)], z[min(i + 2, n - 1)], z[min(i + 3, n - 1)]
+    for i in range(0, n//8*8, 8):
+        z0, z1, z2, z3, z4, z5, z6, z7 = z[i], z[i + 1], z[i + 2], z[i + 3], z[i + 4], z[i + 5], z[i + 6], z[i + 7]
         for k in range(way):
-            row, g0, g1, g2, g3 = out[k], G[k, i], _f(0), _f(0), _f(0)
-            if i + 1 < n: g1 = G[k, i + 1]
-            if i + 2 < n: g2 = G[k, i + 2]
-            if i + 3 < n: g3 = G[k, i + 3]
-            for d in range(dim): row[d] += g0*z0[d] + g1*z1[d] + g2*z2[d] + g3*z3[d]
+            Gk, row = G[k], out[k]
+            g0, g1, g2, g3, g4, g5, g6, g7 = Gk[i], Gk[i + 1], Gk[i + 2], Gk[i + 3], Gk[i + 4], Gk[i + 5], Gk[i + 6], Gk[i + 7]
+            for d in range(dim): row[d] += g0*z0[d] + g1*z1[d] + g2*z2[d] + g3*z3[d] + g4*z4[d] + g5*z5[d] + g6*z6[d] + g7*z7[d]
+    for i in range(n//8*8, n):
+        zi = z[i]
+        for k in range(way):
+            row, g = out[k], G[k, i]
+            for d in range(dim): row[d] += g*zi[d]
 
 # %% ../../nbs/api/34_inference_fast.ipynb #b101bcc1
 @_jit
@@ -253,15 +256,21 @@ def tim_numba(W, support, labels, query, alpha, weights, temperature, steps, lr)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #cd9d9864
 @_jit
-def _head_gradient(P, y, floor, G):
-    "G = the gradient of the mean of -log(p_y + floor) with respect to the logits; y (way, sample) is one-hot."
+def _head_gradient(P, y, floor, G, scale):
+    "G = the gradient of the mean of -log(p_y + floor) with respect to the logits; y (way, sample) is one-hot, `scale` is overwritten."
     way, n = P.shape
-    for i in range(n):
-        p, scale = _f(0), _f(1)/_f(n)
-        for k in range(way): p += P[k, i]*y[k, i]
-        if floor > 0: scale *= p/(p + floor)
-        for k in range(way): G[k, i] = scale*(P[k, i] - y[k, i])
+    scale[:] = 0
+    for k in range(way):
+        Pk, yk = P[k], y[k]
+        for i in range(n): scale[i] += Pk[i]*yk[i]
+    for i in range(n): scale[i] = (scale[i]/(scale[i] + floor) if floor > 0 else _f(1))/_f(n)
+    for k in range(way):
+        Pk, yk, Gk = P[k], y[k], G[k]
+        for i in range(n):
+            g = scale[i]*(Pk[i] - yk[i])
+            Gk[i] = g if abs(g) > _f(1e-18) else _f(0)
 
+# %% ../../nbs/api/34_inference_fast.ipynb #eb261cf5
 @_jit
 def _head_task(w, z, y, floor, temperature, steps, lr):
     "Train the weights `w` (way, dim) of one task in place on its support `z` (sample, dim)."
@@ -272,7 +281,7 @@ def _head_task(w, z, y, floor, temperature, steps, lr):
     for _ in range(steps):
         _logits(w, z, temperature, L)
         _softmax(L, P, bits, top, row)
-        _head_gradient(P, y, floor, G)
+        _head_gradient(P, y, floor, G, row)
         _weight_gradient(w, z, G, g)
         decay1 *= .9
         decay2 *= .999
@@ -474,8 +483,8 @@ def _adm_tasks(C, gram, Y, ce, marginal, conditional, temperature, steps, out):
     for t in range(len(C)): _adm_task(C[t], gram[t], Y[t], ce, marginal, conditional, temperature, steps, out[t])
 
 def adm_numba(support, labels, query, way, ce, marginal, conditional, temperature, steps) -> Float[Tensor, "task query way"]:
-    "TIM-ADM's probabilities for prepared features on the CPU, compiled, in double precision inside."
-    gram, Y, C = _gram(support.double(), labels, query.double(), way)
+    "TIM-ADM's probabilities for prepared float64 features on the CPU, compiled."
+    gram, Y, C = _gram(support, labels, query, way)
     out = torch.empty(len(query), way, query.shape[1])
     weights = float(ce), float(marginal), float(conditional), float(temperature)
     _adm_tasks(C.contiguous().numpy(), gram.contiguous().numpy(), Y.contiguous().numpy(), *weights, steps, out.numpy())
@@ -739,7 +748,7 @@ def _by_class(Q, label, way):
     for i in range(n):
         place[i] = at[label[i]]
         at[label[i]] += 1
-    X, QQ = np.empty((c, n)), np.empty((c*(c + 1)//2, n))
+    X, QQ = np.zeros((c, (n + 7)//8*8)), np.zeros((c*(c + 1)//2, (n + 7)//8*8))
     for a in range(c):
         for i in range(n): X[a, place[i]] = Q[a, i]
         for b in range(a + 1):
@@ -754,7 +763,7 @@ def _credibility_task(Q, label, way, thresholds, steps, count, residual):
     c, n = Q.shape
     X, QQ, ends, place = _by_class(Q, label, way)
     A, B, v, m = np.empty((c, c)), np.empty((way, c)), np.zeros((way, c)), np.empty(len(QQ))
-    length, weight, times, top = np.empty(n), np.empty(n), np.zeros(n, np.int64), 0.
+    length, weight, times, top = np.empty(X.shape[1]), np.empty(X.shape[1]), np.zeros(n, np.int64), 0.
     for i in range(n):
         for a in range(c): v[label[i], a] += Q[a, i]
     _lengths(QQ, X, ends, v, m, length)
@@ -763,7 +772,7 @@ def _credibility_task(Q, label, way, thresholds, steps, count, residual):
         residual[i] = length[place[i]]
     for t in thresholds:
         for _ in range(steps):
-            for i in range(n): weight[i] = min(1., t*top/max(length[i], 1e-12))
+            for i in range(len(weight)): weight[i] = min(1., t*top/max(length[i], 1e-12))
             _refit(QQ, X, ends, weight, m, A, B, v)
             _lengths(QQ, X, ends, v, m, length)
         for i in range(n): times[i] += length[i] <= t*top*(1 + 1e-6)
@@ -808,51 +817,57 @@ def _join(u, order, m, gram, C, R, S, l, w):
         Sj, wj = S[j], w[j]
         for i in range(m + 1): Sj[i] += wj*w[i]
 
-# %% ../../nbs/api/34_inference_fast.ipynb #41a51827
+# %% ../../nbs/api/34_inference_fast.ipynb #28a21e99
 @_jit
-def _regress(K, S, label, C, steps, a):
-    "`logistic_regression` on the samples in use: K (sample, sample) their inner products + 1, S the inverse that `_join` makes of it, a (way, sample) the start and the result."
-    (way, m) = a.shape
-    L, P, look, before = np.empty((way, m), _f), np.empty((way, m), _f), np.empty((way, m), _f), a.copy()
+def _regress(S, label, C, steps, u, a):
+    "`logistic_regression` on the samples in use, from their logits u (way, sample), with the inverse S that `_join` makes: u becomes their logits, a their coefficients; zeros may follow the samples."
+    way, m = u.shape
+    L, P, g, before = np.empty((way, m), _f), np.empty((way, m), _f), np.empty((way, m), _f), u.copy()
     top, row, bits = np.empty(m, _f), np.empty(m, _f), P.view(np.int32)
     for t in range(steps):
         move = _f(t/(t + 3))
         for k in range(way):
-            ak, bk, lk = a[k], before[k], look[k]
+            uk, bk, Lk, gk = u[k], before[k], L[k], g[k]
             for j in range(m):
-                lk[j] = ak[j] + move*(ak[j] - bk[j])
-                bk[j] = ak[j]
-        _products(look, K, L)
+                Lk[j] = uk[j] + move*(uk[j] - bk[j])
+                gk[j] = _f(.5)*Lk[j]
+                bk[j] = uk[j]
         _softmax(L, P, bits, top, row)
-        for j in range(m): P[label[j], j] -= _f(1)
+        for j in range(len(label)): P[label[j], j] -= _f(1)
         for k in range(way):
-            Pk, lk = P[k], look[k]
-            for j in range(m): Pk[j] += lk[j]/C
-        _products(P, S, L)
+            gk, Pk = g[k], P[k]
+            for j in range(m): gk[j] -= Pk[j]
+        _products(g, S, a)
         for k in range(way):
-            ak, lk, Lk = a[k], look[k], L[k]
-            for j in range(m): ak[j] = lk[j] - Lk[j]
+            uk, gk, ak = u[k], g[k], a[k]
+            for j in range(m): uk[j] = _f(2)*(gk[j] - ak[j]/C)
 
-# %% ../../nbs/api/34_inference_fast.ipynb #74f3280b
+# %% ../../nbs/api/34_inference_fast.ipynb #ceeb86eb
 @_jit
-def _fit_and_label(gram, S, order, m, n, label, C, a, logits):
-    "One round's regression on the first m samples of `order`: `logits` (way, query) of the queries, which begin at sample n, and their `label`."
-    used, inverse, K, known = np.empty((m, m), _f), np.empty((m, m), _f), np.empty((len(gram) - n, m), _f), label[order[:m]]
-    for j in range(m):
-        g, Kj, Sj, s = gram[order[j]], used[j], inverse[j], S[j]
-        for i in range(m):
-            Kj[i] = g[order[i]] + _f(1)
-            Sj[i] = s[i]
-    _regress(used, inverse, known, C, 30, a)
+def _fit_and_label(gram, S, order, m, n, label, C, u, logits):
+    "One round's regression on the first m samples of `order`, from their logits u: `logits` (way, query) of the queries, which begin at sample n, and their `label`."
+    way, wide = u.shape
+    inverse, K, a = np.zeros((wide, wide), _f), np.zeros((len(gram) - n, wide), _f), np.zeros((way, wide), _f)
+    for j in range(m): inverse[j, :m] = S[j, :m]
+    _regress(inverse, label[order[:m]], C, 30, u, a)
     for i in range(len(K)):
         g, Ki = gram[n + i], K[i]
         for j in range(m): Ki[j] = g[order[j]] + _f(1)
     _products(a, K, logits)
     for i in range(len(K)):
         best = 0
-        for k in range(1, len(a)):
+        for k in range(1, way):
             if logits[k, i] > logits[best, i]: best = k
         label[n + i] = best
+
+@_jit
+def _start_of_round(order, m, n, u, logits):
+    "The logits of the first m samples of `order`: of the support from the last round's u, of queries from `logits`."
+    start = np.zeros((len(u), (m + 7)//8*8), _f)
+    for k in range(len(u)):
+        for j in range(n): start[k, j] = u[k, j]
+        for j in range(n, m): start[k, j] = logits[k, order[j] - n]
+    return start
 
 # %% ../../nbs/api/34_inference_fast.ipynb #f9567901
 @_jit
@@ -870,12 +885,12 @@ def _ici_task(gram, Q, known, C, add, thresholds, logits):
     n = m = N - n_query
     order, label, waiting = np.empty(N, np.int64), np.zeros(N, np.int64), np.ones(N, np.bool_)
     R, S, l, w = np.zeros((N, N), _f), np.zeros((N, N), _f), np.empty(N, _f), np.empty(N, _f)
-    count, score, a = np.zeros(N, np.int64), np.zeros(N), np.zeros((way, n), _f)
+    count, score, u = np.zeros(N, np.int64), np.zeros(N), np.zeros((way, (n + 7)//8*8), _f)
     for i in range(n):
         label[i], waiting[i] = known[i], False
         _join(i, order, i, gram, C, R, S, l, w)
     while True:
-        _fit_and_label(gram, S, order, m, n, label, C, a, logits)
+        _fit_and_label(gram, S, order, m, n, label, C, u, logits)
         if m == N: return
         claims = np.zeros(way, np.int64)
         for i in range(N): claims[label[i]] += waiting[i]
@@ -884,13 +899,11 @@ def _ici_task(gram, Q, known, C, add, thresholds, logits):
             for i in range(N): score[i] = count[i] - score[i]/2
         for k in range(way):
             for _ in range(min(add, claims[k])):
-                u = _most_credible(label, waiting, score, k)
-                waiting[u] = False
-                _join(u, order, m, gram, C, R, S, l, w)
+                best = _most_credible(label, waiting, score, k)
+                waiting[best] = False
+                _join(best, order, m, gram, C, R, S, l, w)
                 m += 1
-        more = np.zeros((way, m), _f)
-        more[:, :a.shape[1]] = a
-        a = more
+        u = _start_of_round(order, m, n, u, logits)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #7b450889
 @_jit

@@ -400,4 +400,5 @@ class BaselinePP(Baseline):
 
     def predict(self, support, labels, query, way):
         W = self.train(support, labels, way)
-        return (self.temperature*l2(query) @ l2(W).mT).softmax(-1)
+        cosine = (l2(W) @ query.mT)/torch.linalg.vector_norm(query, dim=-1).clamp_min(1e-12)[:, None]
+        return (self.temperature*cosine).softmax(1).mT

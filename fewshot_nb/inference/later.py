@@ -50,9 +50,6 @@ def _assign(log_p, marginal, conditional):
     return (log_q - marginal/(1 + marginal)*log_q.logsumexp(-1, keepdim=True)).softmax(1)
 
 def _predict(self: TIMADM, support, labels, query, way):
-    if pick_engine(self.engine, query) == "numba":
-        from fewshot_nb.inference.fast import adm_numba
-        return adm_numba(support, labels, query, way, self.ce, self.marginal, self.conditional, self.temperature, self.steps)
     W, Y = prototypes(support, labels, way), one_hot(labels, way, support.dtype).mT
     Z, n = torch.cat([support, query], 1), support.shape[1]
     weight = torch.full(Z.shape[1:2], n/query.shape[1], dtype=Z.dtype, device=Z.device)  # what each sample counts
@@ -65,6 +62,16 @@ def _predict(self: TIMADM, support, labels, query, way):
     return distance_logits(W, query, self.temperature).softmax(-1)
 
 TIMADM.predict = _predict
+
+# %% ../../nbs/api/33_inference_later.ipynb #ee809942
+def _solve(self: TIMADM, support, labels, query, way, base):
+    "A block of tasks with the engine that `engine` picks."
+    if pick_engine(self.engine, query) != "numba": return Method.solve(self, support, labels, query, way, base)
+    from fewshot_nb.inference.fast import adm_numba
+    support, query = self.prepare(support.double(), query.double(), base)
+    return adm_numba(support, labels, query, way, self.ce, self.marginal, self.conditional, self.temperature, self.steps)
+
+TIMADM.solve = _solve
 
 # %% ../../nbs/api/33_inference_later.ipynb #fac4e7a5
 def _by_range(support, query):
