@@ -8,7 +8,7 @@ __all__ = ['BENCHES', 'SHAPE', 'GOALS', 'OWN_GOALS', 'GPU_GOALS', 'Opt', 'find_b
            'engines_of', 'inference', 'report', 'command', 'evidence']
 
 # %% ../nbs/api/68_bench.ipynb #ecce064d
-import importlib, math, time
+import contextlib, importlib, math, time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Optional
@@ -210,16 +210,17 @@ def inference(
     seconds, repeats, check = (.01, 1, 2) if quick else (.4, 3, 16) if on_cpu else (10, 3, 64)
     names = [choose(m, library.METHODS, "method").name for m in methods or library.METHODS]
     tasks, others = _tasks(8 if quick else 512 if on_cpu else 10_000, device), peers() if on_cpu else {}
-    yard, rows = [_yardsticks(device, quick)], []
-    for name in names:
-        m = _shortened(library.method(name)) if quick else library.method(name)
-        common = dict(peer=_peer(others.get(name), tasks, device, quick), operations=own_operations(m, tuple(x[:2].cpu() for x in tasks[:3]) + (tasks[3].cpu(),)))
-        reference = _reference(m, tasks, check)
-        for engine in engines_of(m, device):
-            rows.append(_one(m, engine, tasks, reference, device, seconds, repeats) | common)
-            say(f"  {name:14} {engine:6} {rows[-1]['seconds']*1e3:8.3f} ms a task")
-        yard.append(_yardsticks(device, quick))
-    rows = _complete(pd.DataFrame(rows), pd.DataFrame(yard).max(), device, quick)
+    with threads(1) if on_cpu else contextlib.nullcontext():
+        yard, rows = [_yardsticks(device, quick)], []
+        for name in names:
+            m = _shortened(library.method(name)) if quick else library.method(name)
+            common = dict(peer=_peer(others.get(name), tasks, device, quick), operations=own_operations(m, tuple(x[:2].cpu() for x in tasks[:3]) + (tasks[3].cpu(),)))
+            reference = _reference(m, tasks, check)
+            for engine in engines_of(m, device):
+                rows.append(_one(m, engine, tasks, reference, device, seconds, repeats) | common)
+                say(f"  {name:14} {engine:6} {rows[-1]['seconds']*1e3:8.3f} ms a task")
+            yard.append(_yardsticks(device, quick))
+        rows = _complete(pd.DataFrame(rows), pd.DataFrame(yard).max(), device, quick)
     for line in report(rows): say(line)
     return rows
 
@@ -233,8 +234,7 @@ def _shortened(method):
 def _yardsticks(device, quick):
     "What the machine does now: rates of a large and of small products, and on a GPU of a copy."
     size, repeats = (256, 1) if quick else (1024, 3)
-    if device.type == "cpu":
-        with threads(1): return dict(sgemm=sgemm_rate(device, size, repeats), block=block_rate(device, repeats=repeats), bandwidth=math.nan)
+    if device.type == "cpu": return dict(sgemm=sgemm_rate(device, size, repeats), block=block_rate(device, repeats=repeats), bandwidth=math.nan)
     return dict(sgemm=sgemm_rate(device, 4*size, repeats), block=block_rate(device, block=1024, repeats=repeats), bandwidth=bandwidth(device, 1, repeats))
 
 def _peer(make, tasks, device, quick):
@@ -242,7 +242,7 @@ def _peer(make, tasks, device, quick):
     if make is None: return math.nan
     classifier = make()
     if quick and hasattr(classifier, "fine_tuning_steps"): classifier.fine_tuning_steps = 0
-    with threads(1): return measure(lambda t: run_peer(classifier, t), tasks, device, 0 if quick else .5, 1 if quick else 3, start=1)[0][0]  # threads that wait for each other would count
+    return measure(lambda t: run_peer(classifier, t), tasks, device, 0 if quick else .5, 1 if quick else 3, start=1)[0][0]
 
 # %% ../nbs/api/68_bench.ipynb #874d82a1
 def _complete(rows, best, device, quick):
@@ -270,7 +270,7 @@ def report(rows) -> list[str]:
     "The lines that tell rows of `inference` to a reader."
     first, on_cpu = rows.iloc[0], bool(rows.bandwidth.isna().all())
     per = 1000 if on_cpu else 10_000
-    lines = [f"{first.device}, {first.way}-way {first.shot}-shot, {first.n_query} queries, {first.dim} dimensions; torch {first.torch}" + (f", {first.threads} threads" if on_cpu else ""),
+    lines = [f"{first.device}, {first.way}-way {first.shot}-shot, {first.n_query} queries, {first.dim} dimensions; torch {first.torch}" + (f", {first.threads} thread{'s'*(first.threads > 1)}" if on_cpu else ""),
              f"large products {first.sgemm/1e9:.0f}, blocks {first.block/1e9:.0f} GFLOP/s" + (f" a cpu-second: alpha-TIM's floor is {first.floor*per:.2f} cpu-s per 1,000 tasks" if on_cpu else f", copies {first.bandwidth/1e9:.0f} GB/s; floors are of the features' way from memory")]
     if first.quick: lines.append("quick: few tasks, few steps; the times mean nothing")
     unit = f"{'cpu-s' if on_cpu else 's'}/{per:,}"
