@@ -270,7 +270,7 @@ def report(rows) -> list[str]:
     "The lines that tell rows of `inference` to a reader."
     first, on_cpu = rows.iloc[0], bool(rows.bandwidth.isna().all())
     per = 1000 if on_cpu else 10_000
-    lines = [f"{first.device}, {first.way}-way {first.shot}-shot, {first.n_query} queries, {first.dim} dimensions; torch {first.torch}" + (f", {first.threads} thread{'s'*(first.threads > 1)}" if on_cpu else ""),
+    lines = [f"{first.device}, {first.way}-way {first.shot}-shot, {first.n_query} queries, {first.dim} dimensions; torch {first.torch}" + (f", {first.threads} thread{'s' if first.threads > 1 else ''}" if on_cpu else ""),
              f"large products {first.sgemm/1e9:.0f}, blocks {first.block/1e9:.0f} GFLOP/s" + (f" a cpu-second: alpha-TIM's floor is {first.floor*per:.2f} cpu-s per 1,000 tasks" if on_cpu else f", copies {first.bandwidth/1e9:.0f} GB/s; floors are of the features' way from memory")]
     if first.quick: lines.append("quick: few tasks, few steps; the times mean nothing")
     unit = f"{'cpu-s' if on_cpu else 's'}/{per:,}"
