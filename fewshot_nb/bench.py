@@ -214,7 +214,7 @@ def inference(
         yard, rows = [_yardsticks(device, quick)], []
         for name in names:
             m = _shortened(library.method(name)) if quick else library.method(name)
-            common = dict(peer=_peer(others.get(name), tasks, device, quick), operations=own_operations(m, tuple(x[:2].cpu() for x in tasks[:3]) + (tasks[3].cpu(),)))
+            common = dict(peer=_peer(others.get(name), tasks, device, quick), operations=own_operations(m, tuple(x[:check].cpu() for x in tasks[:3]) + (tasks[3].cpu(),)))
             reference = _reference(m, tasks, check)
             for engine in engines_of(m, device):
                 rows.append(_one(m, engine, tasks, reference, device, seconds, repeats) | common)
