@@ -30,7 +30,7 @@ def of_volume(
     sets = max(2, round(images/context))
     return dict(setting, sets=sets, steps=max(1, round(steps*images/(sets*context))), epochs=None, augmentation="none" if setting.get("augmentation") == "none" else "turns")
 
-# %% ../nbs/api/73_sweeps.ipynb #9ac2aa8c
+# %% ../nbs/api/73_sweeps.ipynb #e34112e0
 def settled(
     setting: dict,  # of a sweep's grid, or a row of its results
     classes: int = 1473,
@@ -53,8 +53,11 @@ def row(
 def work(
     setting: dict,  # of a sweep's grid, or a row of its results
 ) -> float:  # floating-point operations
-    "The arithmetic of a sweep's training, see `generators.work`."
-    return generators.work(settled(setting))
+    "The arithmetic of a sweep's training, see `generators.work`; it is linear in the size of z, so two sizes are counted for all."
+    s = settled(setting)
+    if not s.get("latent_dim"): return generators.work(s)
+    low, high = (generators.work({**s, "latent_dim": z}) for z in (16, 32))
+    return low + (high - low)*(s["latent_dim"] - 16)/16
 
 # %% ../nbs/api/73_sweeps.ipynb #9b9fcb32
 def others(
