@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['plain_stn_loss', 'plain_training', 'settings_of', 'compare', 'training', 'report']
 
-# %% ../nbs/api/68_bench_generators.ipynb #847f562d
+# %% ../nbs/api/68_bench_generators.ipynb #b3e38ade
 import copy, math
 import pandas as pd, torch, torch.nn.functional as F
 from torch import nn
@@ -18,7 +18,7 @@ from .models.statistician import kl
 from .train.generative import draw_pairs, draw_sets
 from .train.loop import State, run
 
-# %% ../nbs/api/68_bench_generators.ipynb #0fab3d2d
+# %% ../nbs/api/68_bench_generators.ipynb #1b1e934e
 def _adam(net, lr, **more): return torch.optim.Adam(net.parameters(), lr=lr, foreach=False, fused=False, **more)
 
 def _plain_sets(s, model, bank):
@@ -32,7 +32,7 @@ def _plain_sets(s, model, bank):
         return loss.detach()
     return State(s["seed"], bank.device, model=model.train(), optimizer=_adam(model, s["lr"], weight_decay=s["weight_decay"])), step
 
-# %% ../nbs/api/68_bench_generators.ipynb #e7e5253f
+# %% ../nbs/api/68_bench_generators.ipynb #8fb7502f
 def _solved(theta):
     "The inverse of affine maps by torch's solver."
     last = theta.new_tensor([0., 0, 1]).expand(len(theta), 1, 3)
@@ -72,7 +72,7 @@ def _plain_pairs(s, model, bank):
         return loss.detach()
     return State(s["seed"], bank.device, model=model.train(), optimizer=_adam(model, s["lr"])), step
 
-# %% ../nbs/api/68_bench_generators.ipynb #3ce0bb9a
+# %% ../nbs/api/68_bench_generators.ipynb #35c9539e
 def _plain_gan(s, model, bank):
     "DA-GAN: state and step."
     table, critic, betas = bank.by_class(), make_critic(s).to(bank.device), (s["beta1"], .9)
@@ -95,7 +95,7 @@ def _plain_gan(s, model, bank):
         return dict(loss=loss.detach(), generator=lost.detach())
     return State(s["seed"], bank.device, model=model.train(), critic=critic.train(), optimizer=_adam(model, s["lr"], betas=betas), critic_optimizer=_adam(critic, s["lr"], betas=betas)), step
 
-# %% ../nbs/api/68_bench_generators.ipynb #0d7728c2
+# %% ../nbs/api/68_bench_generators.ipynb #c7aa72d4
 def plain_training(
     s: dict,  # all settings, see `generators.settle`
     bank,  # the images to learn from
@@ -107,7 +107,7 @@ def plain_training(
     state, step = kind(s, make_model(s).to(bank.device), bank)
     return run(step, state, steps, log=log, desc="plain")
 
-# %% ../nbs/api/68_bench_generators.ipynb #f1b9c3f4
+# %% ../nbs/api/68_bench_generators.ipynb #c4aae157
 def settings_of(
     model: str,  # one of `GENERATORS`
     device,  # a `torch.device`
@@ -136,7 +136,7 @@ def compare(
     finally: torch.set_default_dtype(usual)
     return max(abs(b[k] - a[k])/max(abs(a[k]), 1e-3) for a, b in zip(plain, fast) for k in a if k != "step")
 
-# %% ../nbs/api/68_bench_generators.ipynb #94b367cc
+# %% ../nbs/api/68_bench_generators.ipynb #8ceb1cd1
 def training(
     device: str = "auto",  # cpu, cuda ...
     quick: bool = False,  # a step, to see that it runs: no times worth telling

@@ -145,3 +145,14 @@ def test_a_killed_adversarial_training_resumes_bit_for_bit(tmp_path):
     assert done["history"] == whole["history"]
     for net in ("model", "critic"):
         for k, v in whole[net].items(): assert torch.equal(v, done[net][k]), k
+
+
+@pytest.mark.parametrize("model", generators.OWN)
+def test_the_models_that_the_package_ships(model):
+    net, card = generators.own(model)
+    shown = torch.zeros(2, 1, 28, 28)
+    shown[0, 0, 4:24, 13:15] = shown[1, 0, 13:15, 4:24] = 1.  # an upright and a lying stroke
+    drawn = net.sample(shown, 8, torch_rng(0))
+    assert card["source"] == "omniglot" and drawn.shape == (2, 8, 1, 28, 28) and drawn.isfinite().all()
+    own, other = ((drawn.mean(1)[i, 0]*(shown[i, 0] - shown[1 - i, 0])).sum() for i in (0, 1))
+    assert own > 0 and other > 0  # each looks more like what it was shown than like the other
