@@ -7,7 +7,7 @@ __all__ = ['PAPER', 'MODEL', 'TRAINING', 'NS', 'STN_PAPER', 'STN_MODEL', 'STN_TR
            'GAN_TRAINING', 'GENERATORS', 'PRESETS', 'OWN', 'Generator', 'make_critic', 'settle', 'make_model',
            'steps_of', 'train', 'work', 'Arithmetic', 'step_work', 'save', 'read', 'own']
 
-# %% ../nbs/api/49_generators.ipynb #b3b16a95
+# %% ../nbs/api/49_generators.ipynb #7c6fe549
 import functools, json, math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from .train.adversarial import train_adversarial
 from .train.generative import steps_an_epoch, train_generator, train_pairs
 from .train.loop import State
 
-# %% ../nbs/api/49_generators.ipynb #5ba4b66a
+# %% ../nbs/api/49_generators.ipynb #84f7b1ba
 @dataclass(frozen=True)
 class Generator:
     "A kind of one-shot generator."
@@ -44,7 +44,7 @@ class Generator:
     images: Callable  # settings -> images that a step looks at
     fixed: dict = field(default_factory=dict)  # settings of the network that make this kind
 
-# %% ../nbs/api/49_generators.ipynb #20d93521
+# %% ../nbs/api/49_generators.ipynb #c3b995fd
 PAPER = dict(
     beta=1., seed=0,
     image_size=50, stem="convolutions", widths=None, hidden=256, context_dim=512, latent_dim=16, context_weight=1., beta_on_context=False,  # the model
@@ -61,7 +61,7 @@ NS = Generator("VAE-NS", VAENS, PAPER, MODEL, TRAINING,
     losses=lambda model, s, n: [(1, lambda: model.loss(torch.stack([_noise(s["context"], s)]*n))["loss"])],
     images=lambda s: s["sets"]*s["context"])
 
-# %% ../nbs/api/49_generators.ipynb #1ce191af
+# %% ../nbs/api/49_generators.ipynb #e9d68d71
 STN_PAPER = dict(
     beta=1., seed=0,
     image_size=50, latent_dim=80, state_dim=400, where_dim=100, patch=15, attention_steps=60, width=1024, order="published",  # the model
@@ -76,7 +76,7 @@ STN = Generator("VAE-STN", VAESTN, STN_PAPER, STN_MODEL, STN_TRAINING,
     losses=lambda model, s, n: [(1, lambda: model.loss(_noise(n, s), _noise(n, s))["loss"])],
     images=lambda s: s["batch"])
 
-# %% ../nbs/api/49_generators.ipynb #c3d99d8d
+# %% ../nbs/api/49_generators.ipynb #317795ac
 GAN_PAPER = dict(
     seed=0,
     image_size=50, latent_dim=128, width=64, dropout=.5, critic_width=64, critic_dense=1024, critic_inner=5,  # the model and its critic
@@ -97,7 +97,7 @@ def _seeded(seed, what, make):
         torch.manual_seed(torch_rng(seed, what).initial_seed())
         return make()
 
-# %% ../nbs/api/49_generators.ipynb #f62fd6a0
+# %% ../nbs/api/49_generators.ipynb #c4e18036
 def _train_gan(model, bank, steps, s, prototypes, **kw):
     return train_adversarial(model, make_critic(s).to(bank.device), bank, steps, prototypes, betas=(s["beta1"], .9), weight=s["penalty"], **{k: s[k] for k in GAN_TRAINING}, **kw)
 
@@ -113,7 +113,7 @@ def _gan(title, skips):
 
 GENERATORS = {"vae-ns": NS, "vae-stn": STN, "da-gan-un": _gan("DA-GAN-UN", True), "da-gan-rn": _gan("DA-GAN-RN", False)}
 
-# %% ../nbs/api/49_generators.ipynb #9189886d
+# %% ../nbs/api/49_generators.ipynb #33aba189
 _SMALL = {
     "vae-ns": dict(image_size=28, stem="patches", widths=[16], hidden=64, context_dim=64, steps=1500, sets=40, context=2, lr=2e-3, context_weight=.02, schedule="fall", annealing=False, augmentation="none", cut=True),
     "vae-stn": dict(image_size=28, latent_dim=8, state_dim=96, where_dim=32, patch=9, attention_steps=12, width=128, steps=1200, batch=48, lr=2e-3, schedule="fall", cut=True),
@@ -123,11 +123,11 @@ _SMALL["da-gan-rn"] = _SMALL["da-gan-un"]
 _GPU = {"vae-ns": dict(steps=10_000, context=5, schedule="fall", annealing=False, augmentation="turns"), "vae-stn": dict(steps=6000, schedule="fall"), "da-gan-un": dict(steps=4000), "da-gan-rn": dict(steps=4000)}
 _TINY = {
     "vae-ns": dict(steps=20), "vae-stn": dict(steps=12, attention_steps=4, batch=16, pairs="samples"),
-    "da-gan-un": dict(steps=6, batch=8, pairs="samples"), "da-gan-rn": dict(steps=6, batch=8, pairs="samples"),
+    "da-gan-un": dict(steps=3, batch=8, pairs="samples"), "da-gan-rn": dict(steps=3, batch=8, pairs="samples"),
 }
 PRESETS = dict(paper={m: {} for m in GENERATORS}, gpu=_GPU, small=_SMALL, tiny={m: {**_SMALL[m], **_TINY[m], "samples": 5} for m in GENERATORS})
 
-# %% ../nbs/api/49_generators.ipynb #d6d88ed3
+# %% ../nbs/api/49_generators.ipynb #cc6e3b94
 def settle(
     setting: dict,  # what differs from the published setting; `model` (one of `GENERATORS`, default "vae-ns") and `preset` (one of `PRESETS`) choose it
 ) -> dict:
@@ -145,7 +145,7 @@ def settle(
     if not s["samples"] >= 2: raise InputError(f"Diversity is a spread, so it needs 2 or more drawings of a class, but samples={s['samples']} was given: take samples=20.")
     return s
 
-# %% ../nbs/api/49_generators.ipynb #57514111
+# %% ../nbs/api/49_generators.ipynb #29428255
 def make_model(
     setting: dict,  # see `settle`
 ) -> nn.Module:
@@ -154,7 +154,7 @@ def make_model(
     kind = GENERATORS[s.get("model", "vae-ns")]
     return _seeded(s["seed"], "weights", lambda: kind.net(**{k: s[k] for k in kind.made}, **kind.fixed))
 
-# %% ../nbs/api/49_generators.ipynb #f5730341
+# %% ../nbs/api/49_generators.ipynb #82278fb5
 def steps_of(
     s: dict,  # all settings of a training
     bank,  # what it learns from: anything with `n` images and `classes`
@@ -177,7 +177,7 @@ def train(
     kind = GENERATORS[s.get("model", "vae-ns")]
     return kind.train(model, bank, steps, s, prototypes, **{"log": min(50, max(1, steps)), "desc": f"{kind.title} seed {s['seed']}", **kwargs})
 
-# %% ../nbs/api/49_generators.ipynb #ec88b455
+# %% ../nbs/api/49_generators.ipynb #b7b58bac
 def work(
     setting: dict,  # see `settle`, or a row of results
 ) -> float:  # floating-point operations
@@ -219,7 +219,7 @@ def _counted(kind, settings):
             total += times*count.total
     return total
 
-# %% ../nbs/api/49_generators.ipynb #c39b2ce8
+# %% ../nbs/api/49_generators.ipynb #a0b0bf64
 def save(
     model: nn.Module,  # a trained generator
     path,  # the file, *.safetensors
@@ -251,7 +251,7 @@ def read(
     net.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in tensors.items()})
     return net.eval().requires_grad_(False), card
 
-# %% ../nbs/api/49_generators.ipynb #1484e887
+# %% ../nbs/api/49_generators.ipynb #bef9d1c8
 OWN = ("vae-ns",)  # kinds of which the package ships a trained model
 
 def own(
