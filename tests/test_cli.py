@@ -42,7 +42,7 @@ def said(capsys):
 @pytest.mark.parametrize("args, words", [
     (["run", "exp_bta"], "Unknown experiment 'exp_bta': did you mean exp_beta"),
     (["run", "none.ipynb"], "There is no notebook 'none.ipynb'"),
-    (["run", "exp_beta", "--profile", "smok"], "Unknown profile 'smok': did you mean smoke"),
+    (["run", "exp_beta", "--profile", "smok"], "Unknown profile 'smok': did you mean smoke or smoke_stn?"),
     (["run", "exp_beta", "-p", "betta=1"], "Unknown parameter of exp_beta 'betta'"),
     (["run", "exp_beta", "-p", "seed"], "write it as key=value"),
     (["run", "exp_beta", "-p", "seed=three"], "Parameter seed='three' is not of type int"),
