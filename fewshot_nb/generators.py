@@ -15,14 +15,12 @@ from types import SimpleNamespace
 from typing import Callable
 import pandas as pd, torch
 from jaxtyping import Int
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
-from .core import InputError, choose, torch_rng, written_whole
+from .core import InputError, choose, torch_rng
 from .data.bank import Bank
-from .models.backbones import own_folder
+from .models.backbones import filled, own_folder, read_weights, save_weights
 from .models.dagan import DAGAN, PairCritic, critic_loss, generator_loss
 from .models.statistician import VAENS
 from .models.stn import VAESTN
@@ -228,9 +226,7 @@ def save(
     "Write a generator in half precision with its card."
     kind = next((m for m, k in GENERATORS.items() if isinstance(model, k.net) and all(model.settings[n] == v for n, v in k.fixed.items())), None)
     if kind is None: raise InputError(f"A {type(model).__name__} is none of {', '.join(GENERATORS)}: keep it with torch.save.")
-    header = {k: str(v) for k, v in (card or {}).items()} | dict(format="pt", model=kind, settings=json.dumps(model.settings))
-    tensors = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in model.state_dict().items()}
-    with written_whole(path) as part: save_file(tensors, part, header)
+    save_weights(model, path, {**(card or {}), "model": kind, "settings": json.dumps(model.settings)})
 
 def read(
     path,  # a file that `save` wrote
@@ -238,18 +234,11 @@ def read(
 ) -> tuple:  # (model in evaluation mode without gradients, its card)
     "Read a trained generator; a file of another kind or shape is refused."
     if not Path(path).is_file(): raise InputError(f"There is no generator at {str(path)!r}: check the path.")
-    try:
-        with safe_open(path, "pt") as f: tensors, card = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
-    except (SafetensorError, OSError) as e: raise InputError(f"{str(path)!r} is not a whole safetensors file ({e}): copy or train it anew.") from None
+    tensors, card = read_weights(path)
     if (there := card.get("model")) not in GENERATORS: raise InputError(f"{str(path)!r} does not hold a generator: give a file that generators.save wrote.")
     if model is not None and GENERATORS[there] is not choose(model, GENERATORS, "model"): raise InputError(f"{str(path)!r} holds {GENERATORS[there].title}, not {GENERATORS[model].title}: name the file of the model you want.")
     net = GENERATORS[there].net(**json.loads(card["settings"]))
-    want = net.state_dict()
-    for k in sorted({*want, *tensors}):
-        a, b = (tuple(s[k].shape) if k in s else "none" for s in (tensors, want))
-        if a != b: raise InputError(f"{str(path)!r} does not fit its own card ({k}: {a} there, {b} expected): copy or train it anew.")
-    net.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in tensors.items()})
-    return net.eval().requires_grad_(False), card
+    return filled(net, tensors, path), card
 
 # %% ../nbs/api/49_generators.ipynb #bef9d1c8
 OWN = ("vae-ns",)  # kinds of which the package ships a trained model

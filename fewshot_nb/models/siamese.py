@@ -7,16 +7,13 @@ __all__ = ['EPS', 'HEADS', 'OWN', 'EmbeddingNet', 'fresh', 'flops', 'cosines', '
            'prototype', 'Siamese', 'embed', 'save', 'read', 'own']
 
 # %% ../../nbs/api/21_models_siamese.ipynb #49d47616
-from importlib import resources
 from pathlib import Path
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
-from ..core import InputError, choose, torch_rng, written_whole
-from .backbones import conv_block, evaluating
+from ..core import InputError, choose, torch_rng
+from .backbones import conv_block, evaluating, filled, own_folder, read_weights, save_weights
 
 # %% ../../nbs/api/21_models_siamese.ipynb #823a8365
 class EmbeddingNet(nn.Module):
@@ -219,29 +216,21 @@ def save(
     path,  # the file, *.safetensors
     card: dict | None = None,  # what to tell about it: data, split, seed, error ...
 ):
-    "Write `net` in half precision (about 220 KB) with its card in the header."
+    "Write `net` with its card, see `models.backbones.save_weights` (about 220 KB)."
     inner = net.net if isinstance(net, Siamese) else net
-    header = {k: str(v) for k, v in (card or {}).items()} | dict(format="pt", net=type(net).__name__, image_size=str(inner.image_size), last=inner.last, width=str(inner.width))
-    tensors = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in net.state_dict().items()}
-    with written_whole(path) as part: save_file(tensors, part, header)
+    made = dict(net=type(net).__name__, image_size=inner.image_size, last=inner.last, width=inner.width)
+    save_weights(net, path, {**(card or {}), **made})
 
 def read(
     path,  # a file that `save` wrote
 ) -> tuple:  # (net in evaluation mode without gradients, its card)
     "Read a trained siamese network or embedding net."
     if not Path(path).is_file(): raise InputError(f"There are no weights at {str(path)!r}: check the path.")
-    try:
-        with safe_open(path, "pt") as f: tensors, card = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
-    except (SafetensorError, OSError) as e: raise InputError(f"{str(path)!r} is not a whole safetensors file ({e}): copy or train it anew.") from None
+    tensors, card = read_weights(path)
     kinds = dict(Siamese=Siamese, EmbeddingNet=EmbeddingNet)
     if card.get("net") not in kinds: raise InputError(f"{str(path)!r} holds weights of another architecture ({card.get('net', 'unknown')}), not of a Siamese or an EmbeddingNet: give a file that models.siamese.save wrote.")
     net = kinds[card["net"]](image_size=int(card["image_size"]), last=card["last"], width=int(card["width"]))
-    want = net.state_dict()
-    for k in sorted({*want, *tensors}):
-        there, here = (tuple(d[k].shape) if k in d else "none" for d in (tensors, want))
-        if there != here: raise InputError(f"{str(path)!r} does not fit its architecture ({k}: {there} there, {here} expected): copy or train it anew.")
-    net.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in tensors.items()})
-    return net.eval().requires_grad_(False), card
+    return filled(net, tensors, path), card
 
 # %% ../../nbs/api/21_models_siamese.ipynb #ef6929a5
 OWN = dict(siamese="siamese_lake", protonet="protonet_lake")
@@ -250,4 +239,4 @@ def own(
     name: str = "siamese",  # "siamese" or "protonet"
 ) -> tuple:  # (net, card)
     "One of the nets that the package ships, trained on the background part of Lake's split."
-    return read(Path(str(resources.files("fewshot_nb")))/"weights"/f"{choose(name, OWN, 'net')}.safetensors")
+    return read(own_folder()/f"{choose(name, OWN, 'net')}.safetensors")
