@@ -241,7 +241,7 @@ def read(
     return filled(net, tensors, path), card
 
 # %% ../nbs/api/49_generators.ipynb #bef9d1c8
-OWN = ("vae-ns",)  # kinds of which the package ships a trained model
+OWN = tuple(GENERATORS)  # kinds of which the package ships a trained model
 
 def own(
     model: str,  # one of `OWN`
