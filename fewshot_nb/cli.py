@@ -138,6 +138,7 @@ def reproduce(
         for job in todo:
             batch = job.parameters["rows"]
             print(f"{job.name}: {' '.join(f'{k}={v}' for k, v in batch[0].items())}{f' and {len(batch) - 1} more settings' if len(batch) > 1 else ''}")
+        if profile.startswith(("gpu", "paper")) and (sentence := launch.on_gpus(table)): print(sentence)
         return print(table.to_string(index=False, na_rep="not measured yet"))
     for notebook in launch.reproduce(chosen, engine=engine, options=dict(partition=partition, gpus=gpus, time=time, mem=mem), **common): print(f"drawn: {notebook}")
 

@@ -18,7 +18,7 @@ from .core import InputError, choose, rng, written_whole
 from .data.source import characters
 from .generation import _seen, fit_and_judged, mark
 from .metrics import agreement, at, balanced_tasks, diversity, features_of, prototype_index
-from .models.backbones import critics as read_critics, embed, parameter_count
+from .models.backbones import critics as read_critics, embed, image_work, parameter_count
 from .models.siamese import prototype as prototype_logits
 from .samplers import TaskBatch
 from .train.classifier import train_classifier
@@ -107,13 +107,18 @@ def task_logits(
     tasks: TaskBatch,
     layer: str = "embedding",  # of a net: "embedding" or "features"
     batch: int = 8,  # tasks at a time, for MAML
+    features: Float[Tensor, "class sample 256"] | None = None,  # of a net, where they are there already
 ) -> Float[Tensor, "task query way"]:  # on the CPU
     "What a critic says of every query of the tasks."
     way = tasks.way
     if isinstance(judge, MAML):
         where, parts = next(judge.parameters()).device, (tasks[i:i + batch] for i in range(0, len(tasks), batch))
         with torch.no_grad(): return torch.cat([judge(bank.take(t.support).to(where)[:, :, None], bank.take(t.query).to(where)).cpu() for t in parts])
-    z = embed(judge, bank, layer).cpu()
+    if features is None: z = embed(judge, bank, layer).cpu()
+    else:
+        with torch.no_grad(): seen = (features if layer == "features" else judge.head(features)).flatten(0, 1).cpu()
+        z = torch.empty_like(seen)
+        z[bank.by_class().flatten().cpu()] = seen
     return prototype_logits(z[tasks.support].unflatten(1, (way, 1)), z[tasks.query])
 
 def class_accuracy(
@@ -134,7 +139,8 @@ def class_measures(
     layer: str = "embedding",  # in which a net recognizes
 ) -> dict:  # diversity_std, diversity_cosine and accuracy (class,), logits (task, query, way)
     "What a critic says of each class."
-    features, logits = features_of(net, bank), task_logits(judge, bank, tasks, layer)
+    features = features_of(net, bank)
+    logits = task_logits(judge, bank, tasks, layer, features=features if judge is net else None)
     return dict(diversity_std=diversity(features).cpu(), diversity_cosine=diversity(features, "cosine").cpu(), accuracy=class_accuracy(logits, tasks), logits=logits)
 
 # %% ../nbs/api/70b_critics.ipynb #f3c36f13
@@ -225,7 +231,9 @@ def flattened(
     try: from sklearn.manifold import TSNE
     except ImportError: return start.unflatten(0, features.shape[:2]).numpy(), "PCA (t-SNE needs scikit-learn)"
     start = (1e-4*start/start[:, 0].std()).numpy().astype(np.float32)
-    placed = TSNE(perplexity=min(30., (len(x) - 1)/3), init=start, random_state=seed).fit_transform(x.numpy().astype(np.float32))
+    placer = TSNE(perplexity=min(30., (len(x) - 1)/3), init=start, random_state=seed)
+    placer.set_params(**{"max_iter" if "max_iter" in placer.get_params() else "n_iter": 500})  # from the principal axes half of its usual steps are enough
+    placed = placer.fit_transform(x.numpy().astype(np.float32))
     return placed.reshape(*features.shape[:2], 2), "t-SNE"
 
 # %% ../nbs/api/70b_critics.ipynb #479b459d
@@ -290,9 +298,8 @@ def work(
 ) -> float:  # floating-point operations
     "The arithmetic of a critic's training."
     s = settle({k: v for k, v in setting.items() if k in PAPER})
-    side, w, image, c = s["image_size"], s["width"], 0., 1
-    for _ in range(4): image, c, side = image + 2*9*c*w*side**2, w, side//2
-    image += 2*256*(w*side**2 + 128)
     inner = 20*5*3*(1 if s["critic"] == "maml_first_order" else 3)
     images = dict(p=3*s["way"]*(s["query"] + (5 if s["critic"] == "proto_net_5" else 1)), m=4*(inner + 3*20*(1 + s["maml_query"])), s=3*2*s["batch"], c=3*s["batch"])[s["critic"][0]]
-    return steps_of(s)*images*image
+    return steps_of(s)*images*image_work(s["image_size"], s["width"])
+
+work.unit = "floating-point operations"

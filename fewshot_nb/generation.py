@@ -109,7 +109,7 @@ def generator_row(
     folder=None,  # where checkpoint and sample sheets go; None: neither is kept
     prototypes: Int[Tensor, "class"] | None = None,  # the number in `fit` of each class's prototype, for generators that learn from them
     keep: bool = False,  # write the trained model to `models` in the folder, see `generators.read`
-    **kwargs,  # for `train.loop.run`: `every`, `seconds`, `look` (steps between two sample sheets)
+    **kwargs,  # for `generators.train`: `compile`, `every`, `seconds`, `look` (steps between two sample sheets)
 ) -> dict:  # all settings, then metrics, `seconds` of training and `step_seconds`, `judge` (the critics), `source` (the data), `sheet` (a file name)
     "Train one generator, let it draw for every class of the exam, and judge it."
     s = settle(setting)
@@ -208,6 +208,7 @@ def row(
     every_seconds: float = 30.,  # how often to write the checkpoint
     look: int = 1_000_000,  # steps between two sample sheets during the training
     keep: bool = False,  # write the trained model to `models` in the folder
+    compile: str = "off",  # one of `train.loop.COMPILE`: how the training runs, not what it computes
     **fixed,  # settings shared by the whole grid
 ) -> dict:  # see `generator_row`
     "One row of an experiment: train a generator under a setting and judge it on the test characters of the weak split."
@@ -216,7 +217,7 @@ def row(
     fit, judged = (b.to(device) for b in fit_and_judged(s["image_size"], str(data), tune))
     where = str(data), tune, critics, weights, str(device)
     prototypes = _fit_prototypes(*where) if s.get("pairs") == "prototype" else None
-    return generator_row(s, fit, judged, _exam(*where), folder, prototypes, keep, seconds=every_seconds, look=look)
+    return generator_row(s, fit, judged, _exam(*where), folder, prototypes, keep, seconds=every_seconds, look=look, compile=compile)
 
 beta_row = row  # as `exp_beta` calls it
 

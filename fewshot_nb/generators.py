@@ -63,11 +63,11 @@ NS = Generator("VAE-NS", VAENS, PAPER, MODEL, TRAINING,
 STN_PAPER = dict(
     beta=1., seed=0,
     image_size=50, latent_dim=80, state_dim=400, where_dim=100, patch=15, attention_steps=60, width=1024, order="published",  # the model
-    epochs=500, steps=None, batch=128, pairs="prototype", lr=1e-3, weight_decay=0., clip=5., schedule="plateau",  # its training
+    epochs=500, steps=None, batch=128, pairs="prototype", lr=1e-3, weight_decay=0., clip=5., schedule="plateau", precision="float32",  # its training
     samples=20, cut=False,
 )
 STN_MODEL = "image_size", "latent_dim", "state_dim", "where_dim", "patch", "attention_steps", "beta", "width", "order"
-STN_TRAINING = "batch", "pairs", "lr", "weight_decay", "clip", "schedule", "seed"
+STN_TRAINING = "batch", "pairs", "lr", "weight_decay", "clip", "schedule", "precision", "seed"
 
 STN = Generator("VAE-STN", VAESTN, STN_PAPER, STN_MODEL, STN_TRAINING,
     train=lambda model, bank, steps, s, prototypes, **kw: train_pairs(model, bank, steps, prototypes, **{k: s[k] for k in STN_TRAINING}, **kw),
@@ -78,10 +78,10 @@ STN = Generator("VAE-STN", VAESTN, STN_PAPER, STN_MODEL, STN_TRAINING,
 GAN_PAPER = dict(
     seed=0,
     image_size=50, latent_dim=128, width=64, dropout=.5, critic_width=64, critic_dense=1024, critic_inner=5,  # the model and its critic
-    epochs=30, steps=None, batch=32, critic_steps=5, pairs="prototype", lr=1e-4, beta1=0., penalty=10.,  # their training
+    epochs=30, steps=None, batch=32, critic_steps=5, pairs="prototype", lr=1e-4, beta1=0., penalty=10., precision="float32",  # their training
     samples=20, cut=False,
 )
-GAN_MODEL, GAN_TRAINING = ("image_size", "latent_dim", "width", "dropout"), ("batch", "critic_steps", "pairs", "lr", "seed")
+GAN_MODEL, GAN_TRAINING = ("image_size", "latent_dim", "width", "dropout"), ("batch", "critic_steps", "pairs", "lr", "precision", "seed")
 
 def make_critic(
     s: dict,  # all settings of a DA-GAN
@@ -167,7 +167,7 @@ def train(
     model: nn.Module,  # of `make_model`, on the bank's device; trained in place
     bank: Bank,  # the images to learn from
     prototypes: Int[Tensor, "class"] | None = None,  # the number in `bank` of each class's prototype; VAE-NS needs none
-    **kwargs,  # `checkpoint`, `settings`, `desc`, and what `train.loop.run` takes
+    **kwargs,  # `compile` (one of `train.loop.COMPILE`), `checkpoint`, `settings`, `desc`, and what `train.loop.run` takes
 ) -> State:
     "Train a generator of any kind, resumable bit for bit on a CPU."
     s = settle(setting)
@@ -186,6 +186,8 @@ def work(
     if s.get("steps") is not None: s["epochs"] = None
     s = settle(s)
     return steps_of(s, SimpleNamespace(classes=1473, n=29_460))*step_work(s)
+
+work.unit = "floating-point operations"  # of what it counts, for `launch.dry_run`
 
 class Arithmetic(TorchDispatchMode):
     "Adds up the floating-point operations of a block of code, as torch's own counter does, also where gradients are differentiated once more."
@@ -210,7 +212,8 @@ def step_work(
 def _counted(kind, settings):
     "The arithmetic of one step of two sets or pairs."
     kind, s, total = GENERATORS[kind], json.loads(settings), 0
-    with torch.device("meta"):
+    where = "cpu" if s["image_size"] <= 28 else "meta"  # small tensors are multiplied sooner than torch finds out the shapes of what is only pretended
+    with torch.random.fork_rng(devices=[]), torch.device(where):
         model = kind.net(**{k: s[k] for k in kind.made}, **kind.fixed)
         for times, loss in kind.losses(model, s, 2):
             with Arithmetic() as count: loss().backward()

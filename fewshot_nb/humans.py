@@ -100,6 +100,8 @@ def work(
     s = {k: v for k, v in setting.items() if k != "made"}
     return 150*20*2*62e6 + (generators.work(s) if setting.get("made", "here") == "here" else 0)
 
+work.unit = "floating-point operations"
+
 # %% ../nbs/api/74_humans.ipynb #2c2b94d0
 def concepts(
     folder,  # where the file is, or goes

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ENGINES', 'in_order', 'in_waves', 'Job', 'run_job', 'Plan', 'plan', 'expected_seconds', 'Resumable', 'dry_run',
-           'reproduce', 'logs']
+           'on_gpus', 'reproduce', 'logs']
 
 # %% ../nbs/api/64_launch.ipynb #0ef8c6f9
 import contextlib, itertools, json, os, shutil, subprocess, sys, threading, time
@@ -221,9 +221,22 @@ def dry_run(
         seconds = expected_seconds(p.missing, profile, seen, e.arithmetic())
         rows.append(dict(experiment=name, settings=p.settings, done=p.settings - len(p.missing), jobs=len(p.jobs),
                          expected_hours=None if seconds is None else round(seconds/3600/max(1, min(jobs or 1, len(p.jobs))), 3),
-                         measured=" and ".join((seen.profile + " on " + seen.device).unique()) if seconds else ""))
+                         measured=" and ".join((seen.profile + " on " + seen.device).unique()) if seconds else "", petaflop=_petaflop(p.missing, e.arithmetic())))
         todo += p.jobs
     return pd.DataFrame(rows), todo
+
+def _petaflop(missing, work):
+    "The arithmetic of settings, rounded; None where their work is counted in another unit."
+    return float(f"{sum(map(work, missing))/1e15:.3g}") if getattr(work, "unit", "") == "floating-point operations" else None
+
+def on_gpus(
+    table: pd.DataFrame,  # of `dry_run`
+    rates: tuple = (10, 120),  # TFLOP/s: of small layers on a large GPU, and of large ones on one that does nothing else
+) -> str:  # empty where a GPU was measured, or no arithmetic is known
+    "What the arithmetic alone says of a GPU where none was measured, in one sentence."
+    if table.petaflop.fillna(0).sum() == 0 or table.measured.str.contains("NVIDIA|AMD Instinct|Apple", regex=True).any(): return ""
+    hours = " or ".join(f"{table.petaflop.sum()/(r/1e3)/3600:,.0f} at {r} TFLOP/s" for r in rates)
+    return f"No GPU was measured for these rows: the hours below are those of one process of the machine they name, and mean little elsewhere; by their arithmetic alone a GPU needs {hours} hours."
 
 # %% ../nbs/api/64_launch.ipynb #7cd53280
 def reproduce(

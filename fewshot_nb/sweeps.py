@@ -59,6 +59,8 @@ def work(
     low, high = (generators.work({**s, "latent_dim": z}) for z in (16, 32))
     return low + (high - low)*(s["latent_dim"] - 16)/16
 
+work.unit = "floating-point operations"
+
 # %% ../nbs/api/73_sweeps.ipynb #9b9fcb32
 def others(
     name: str,  # of another experiment: "exp_context"

@@ -156,6 +156,9 @@ class VAENS(nn.Module):
         self.statistic, self.inference = Statistic(hidden, context_dim), Inference(hidden, context_dim, latent_dim)
         self.prior, self.decoder = LatentDecoder(hidden, context_dim, latent_dim), ObservationDecoder(hidden, context_dim, latent_dim, stem)
 
+    @property
+    def hot(self): return ((self.encoder, "forward"), (self.decoder, "forward"))  # what a training may compile
+
     def embed(self, x: Float[Tensor, "set image 1 H W"]) -> Float[Tensor, "set image hidden"]:
         "Features of each image."
         return self.project(self.encoder(x.flatten(0, 1))).unflatten(0, x.shape[:2])

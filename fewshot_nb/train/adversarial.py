@@ -9,11 +9,12 @@ __all__ = ['train_adversarial']
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from ..core import InputError
+from ..core import InputError, choose
 from ..data.bank import Bank
-from ..models.dagan import critic_loss, generator_loss
+from ..models.backbones import PRECISIONS, autocast
+from ..models.dagan import critic_terms
 from .generative import draw_pairs, pairs_of
-from .loop import State, descend, run
+from .loop import State, compiled, descend, run
 
 # %% ../../nbs/api/48_train_adversarial.ipynb #61e5e061
 def train_adversarial(
@@ -28,6 +29,8 @@ def train_adversarial(
     lr: float = 1e-4,  # Adam's learning rate, for both
     betas: tuple = (0., .9),  # Adam's; the paper prints 0.9 for the first, its code takes 0
     weight: float = 10.,  # of the gradient penalty
+    precision: str = "float32",  # one of `models.backbones.PRECISIONS`; losses and the gradient penalty stay in float32
+    compile: str = "off",  # one of `train.loop.COMPILE`; dropout then falls on other units
     seed: int = 0,  # names the training's random streams
     checkpoint=None,  # file to resume from and to write to
     settings: dict | None = None,  # further settings that the checkpoint must agree with
@@ -35,24 +38,35 @@ def train_adversarial(
 ) -> State:
     "Train a generator and its critic by WGAN-GP, resumable bit for bit on a CPU."
     if critic_steps < 1 or batch < 2: raise InputError(f"A training needs critic_steps of 1 or more and a batch of 2 or more, but critic_steps={critic_steps} and batch={batch} were given.")
+    choose(precision, PRECISIONS, "precision")
     (table, prototypes), latent = pairs_of(bank, pairs, prototypes), model.settings["latent_dim"]
     for net in (model, critic): net.to(memory_format=torch.channels_last)  # faster on a CPU and a GPU, the same numbers up to rounding
     def adam(net): return torch.optim.Adam(net.parameters(), lr=lr, betas=betas, fused=bank.device.type in ("cpu", "cuda"))
     def fresh(state):
+        if compile == "graphs": torch.compiler.cudagraph_mark_step_begin()
         real, shown = draw_pairs(table, batch, state.generator, prototypes)
         return bank.take(real), bank.take(shown), torch.randn(batch, latent, generator=state.generator, device=bank.device)
+    terms, fool = (compiled(f, compile, bank.device) for f in (critic_terms, _fool))
+    generate = compiled(model.forward, compile, bank.device)
     def of_critic(state):
         real, shown, z = fresh(state)
-        with torch.no_grad(): drawn = state.model(shown, z)
-        return critic_loss(state.critic, real, drawn, shown, state.generator, weight)
+        with torch.no_grad(), autocast(precision, bank.device): drawn = generate(shown, z).to(shown.dtype)
+        share = torch.rand(batch, 1, 1, 1, generator=state.generator, device=bank.device)
+        return terms(state.critic, real, drawn, shown, share, weight, precision)
     def of_generator(state):
         _, shown, z = fresh(state)
-        return generator_loss(state.critic.requires_grad_(False), state.model(shown, z), shown)
+        return fool(state.model, state.critic.requires_grad_(False), shown, z, precision)
     teach, draw = descend(of_critic, optimizer="critic_optimizer"), descend(of_generator, optimizer="optimizer")
     def step(state):
         state.critic.requires_grad_(True)
         for _ in range(critic_steps): told = teach(state)
         return dict(told, generator=draw(state))
     state = State(seed, bank.device, model=model.train(), critic=critic.train(), optimizer=adam(model), critic_optimizer=adam(critic))
-    mine = dict(steps=steps, pairs=pairs, batch=batch, critic_steps=critic_steps, lr=lr, betas=list(betas), weight=weight, model=model.settings, bank=[bank.source, bank.n, *bank.shape])
+    mine = dict(steps=steps, pairs=pairs, batch=batch, critic_steps=critic_steps, lr=lr, betas=list(betas), weight=weight, precision=precision, model=model.settings, bank=[bank.source, bank.n, *bank.shape])
     return run(step, state, steps, checkpoint, settings=dict(settings or {}, **mine), **kwargs)
+
+# %% ../../nbs/api/48_train_adversarial.ipynb #68269eba
+def _fool(model, critic, prototypes, z, precision):
+    "The generator's loss."
+    with autocast(precision, prototypes.device): scores = critic(model(prototypes, z), prototypes)
+    return -scores.to(prototypes.dtype).mean()

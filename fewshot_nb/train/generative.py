@@ -7,12 +7,13 @@ __all__ = ['AUGMENTATIONS', 'PAIRS', 'draw_sets', 'turn', 'steps_an_epoch', 'Pla
            'pairs_of', 'train_pairs']
 
 # %% ../../nbs/api/44_train_generative.ipynb #bb3dd053
-import contextlib, math, torch
+import math, torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from ..core import InputError, choose
 from ..data.bank import Bank
-from .loop import State, descend, hold_then_fall, run
+from ..models.backbones import PRECISIONS, autocast
+from .loop import State, compiled, descend, hold_then_fall, replaced, run
 
 # %% ../../nbs/api/44_train_generative.ipynb #4692bf62
 def draw_sets(
@@ -85,7 +86,8 @@ def train_generator(
     schedule: str = "plateau",  # "plateau" (the paper), "fall" (short trainings) or "constant"
     annealing: bool = False,  # weigh the reconstruction by 1 + a and the divergences by 1/(1 + a), a = 1 halving each epoch
     augmentation: str = "none",  # one of `AUGMENTATIONS`
-    precision: str = "float32",  # "bfloat16": networks under autocast, losses still in float32
+    precision: str = "float32",  # one of `models.backbones.PRECISIONS`
+    compile: str = "off",  # one of `train.loop.COMPILE`
     seed: int = 0,  # names the training's random streams
     checkpoint=None,  # file to resume from and to write to
     settings: dict | None = None,  # further settings that the checkpoint must agree with
@@ -93,24 +95,31 @@ def train_generator(
     **kwargs,  # for `train.loop.run`
 ) -> State:
     "Train a generator on sets of one class, resumable bit for bit on a CPU."
-    choose(augmentation, AUGMENTATIONS, "augmentation"); choose(schedule, ["plateau", "fall", "constant"], "schedule"); choose(precision, ["float32", "bfloat16"], "precision")
+    choose(augmentation, AUGMENTATIONS, "augmentation"); choose(schedule, ["plateau", "fall", "constant"], "schedule"); choose(precision, PRECISIONS, "precision")
     table = bank.by_class().to(bank.device)
     if not 1 <= context <= table.shape[1]: raise InputError(f"A set of context={context} images cannot be drawn from classes of {table.shape[1]}: take 1 to {table.shape[1]}.")
     if sets < 2: raise InputError(f"Batch norm needs at least 2 sets a step, but sets={sets} was given.")
     epoch = steps_an_epoch(bank, sets, context, augmentation)
-    loss = _set_loss(bank, table, sets, context, augmentation != "none", epoch if annealing else None, precision)
+    loss = _set_loss(bank, table, sets, context, augmentation != "none", epoch if annealing else None, _cheaper(model, precision, compile, bank.device))
     mine = dict(steps=steps, sets=sets, context=context, lr=lr, weight_decay=weight_decay, clamp=clamp, schedule=schedule, annealing=annealing,
                 augmentation=augmentation, precision=precision, model=getattr(model, "settings", None), bank=[bank.source, bank.n, *bank.shape])
     return _follow(model, bank, steps, loss, epoch, lr, weight_decay, schedule, seed, checkpoint, dict(settings or {}, **mine), clamp=clamp, desc=desc, **kwargs)
 
 # %% ../../nbs/api/44_train_generative.ipynb #447d62c3
-def _set_loss(bank, table, sets, context, turned, epoch, precision):
+def _cheaper(model, precision, compile, device):
+    "A function that calls a loss of `model` in the precision asked for, with its hot parts compiled if that is asked for."
+    hot = {(owner, name): compiled(getattr(owner, name), compile, device) for owner, name in getattr(model, "hot", ())} if compile != "off" else {}
+    def call(loss, *args):
+        if compile == "graphs": torch.compiler.cudagraph_mark_step_begin()
+        with autocast(precision, device), replaced(hot): return loss(*args)
+    return call
+
+def _set_loss(bank, table, sets, context, turned, epoch, cheaper):
     "The loss of a state's model on freshly drawn sets."
-    cast = lambda: torch.autocast(bank.device.type, torch.bfloat16) if precision == "bfloat16" else contextlib.nullcontext()
     def loss(state):
         x = bank.take(draw_sets(table, sets, context, state.generator))
         if turned: x = turn(x, torch.randint(8, (sets,), generator=state.generator, device=x.device))
-        with cast(): return state.model.loss(x, .5**(state.step//epoch) if epoch else 0., state.generator)
+        return cheaper(state.model.loss, x, .5**(state.step//epoch) if epoch else 0., state.generator)
     return loss
 
 # %% ../../nbs/api/44_train_generative.ipynb #ea58fb62
@@ -168,6 +177,8 @@ def train_pairs(
     lr: float = 1e-3,  # Adam's learning rate
     weight_decay: float = 0.,  # Adam's
     clip: float | None = 5.,  # bound of the gradient's norm
+    precision: str = "float32",  # one of `models.backbones.PRECISIONS`
+    compile: str = "off",  # one of `train.loop.COMPILE`
     schedule: str = "plateau",  # "plateau" (the paper), "fall" (short trainings) or "constant"
     seed: int = 0,  # names the training's random streams
     checkpoint=None,  # file to resume from and to write to
@@ -175,11 +186,11 @@ def train_pairs(
     **kwargs,  # for `train.loop.run`
 ) -> State:
     "Train a generator on pairs of one class, resumable bit for bit on a CPU."
-    choose(schedule, ["plateau", "fall", "constant"], "schedule")
+    choose(schedule, ["plateau", "fall", "constant"], "schedule"); choose(precision, PRECISIONS, "precision")
     if batch < 1: raise InputError(f"A step needs a pair or more, but batch={batch} was given.")
-    table, prototypes = pairs_of(bank, pairs, prototypes)
+    (table, prototypes), cheaper = pairs_of(bank, pairs, prototypes), _cheaper(model, precision, compile, bank.device)
     def loss(state):
         drawing, shown = draw_pairs(table, batch, state.generator, prototypes)
-        return state.model.loss(bank.take(drawing), bank.take(shown), state.generator)
-    mine = dict(steps=steps, pairs=pairs, batch=batch, lr=lr, weight_decay=weight_decay, clip=clip, schedule=schedule, model=getattr(model, "settings", None), bank=[bank.source, bank.n, *bank.shape])
+        return cheaper(state.model.loss, bank.take(drawing), bank.take(shown), state.generator)
+    mine = dict(steps=steps, pairs=pairs, batch=batch, lr=lr, weight_decay=weight_decay, clip=clip, precision=precision, schedule=schedule, model=getattr(model, "settings", None), bank=[bank.source, bank.n, *bank.shape])
     return _follow(model, bank, steps, loss, steps_an_epoch(bank, batch, 1), lr, weight_decay, schedule, seed, checkpoint, dict(settings or {}, **mine), clip=clip, **kwargs)
