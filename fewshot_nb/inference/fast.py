@@ -220,9 +220,9 @@ def _adam_step(w, g, m, v, temperature, lr, correct1, correct2):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #3da5201c
 @_jit
-def _tim_task(w, z, y, n, alpha, ce, marginal, conditional, temperature, steps, lr):
+def _tim_task(w, z, y, alpha, ce, marginal, conditional, temperature, steps, lr):
     "Train the weights `w` (way, dim) of one task in place on features `z` (sample, dim), of which the first `n` have the one-hot labels `y` (way, n)."
-    (way, dim), samples = w.shape, len(z)
+    (way, dim), samples, n = w.shape, len(z), y.shape[1]
     L, P, G = np.empty((way, samples), _f), np.empty((way, samples), _f), np.empty((way, samples), _f)
     top, row, sums = np.empty(samples, _f), np.empty(samples, _f), np.empty(samples, _f)
     g, m, v = np.empty((way, dim), _f), np.zeros((way, dim), _f), np.zeros((way, dim), _f)
@@ -240,18 +240,16 @@ def _tim_task(w, z, y, n, alpha, ce, marginal, conditional, temperature, steps, 
         decay2 *= .999
         _adam_step(w, g, m, v, temperature, lr, 1 - decay1, 1 - decay2)
 
-@_jit
-def _tim_tasks(W, Z, Y, alpha, ce, marginal, conditional, temperature, steps, lr):
-    "The tasks of a block, one after the other."
-    for t in range(len(W)): _tim_task(W[t], Z[t], Y[t], Y.shape[2], alpha, ce, marginal, conditional, temperature, steps, lr)
-
 # %% ../../nbs/api/34_inference_fast.ipynb #fd942ea1
+def _each(compiled, tensors, *settings):
+    "Call `compiled` for each task of a block: with its part of every tensor, and the settings."
+    for parts in zip(*(x.contiguous().numpy() for x in tensors)): compiled(*parts, *settings)
+
 def tim_numba(W, support, labels, query, alpha, weights, temperature, steps, lr) -> Float[Tensor, "task way dim"]:
     "`tim_torch`, compiled: the same arguments and the same weights, for float32 on the CPU."
     W = W.clone(memory_format=torch.contiguous_format)
-    Z, Y = torch.cat([support, query], 1), one_hot(labels, W.shape[1]).mT.contiguous()
-    ce, marginal, conditional = map(_f, weights)
-    _tim_tasks(W.numpy(), Z.numpy(), Y.numpy(), float(alpha), ce, marginal, conditional, _f(temperature), steps, float(lr))
+    Z, Y = torch.cat([support, query], 1), one_hot(labels, W.shape[1]).mT
+    _each(_tim_task, (W, Z, Y), float(alpha), *map(_f, weights), _f(temperature), steps, float(lr))
     return W
 
 # %% ../../nbs/api/34_inference_fast.ipynb #cd9d9864
@@ -288,15 +286,10 @@ def _head_task(w, z, y, floor, temperature, steps, lr):
         _adam_step(w, g, m, v, temperature, lr, 1 - decay1, 1 - decay2)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #92ebf3f2
-@_jit
-def _head_tasks(W, Z, Y, floor, temperature, steps, lr):
-    "The tasks of a block, one after the other."
-    for t in range(len(W)): _head_task(W[t], Z[t], Y[t], floor, temperature, steps, lr)
-
 def head_numba(W, support, labels, floor, temperature, steps, lr) -> Float[Tensor, "task way dim"]:
     "The weights of `Baseline.train` from the start W, compiled, for float32 on the CPU."
-    W, Y = W.clone(memory_format=torch.contiguous_format), one_hot(labels, W.shape[1]).mT.contiguous()
-    _head_tasks(W.numpy(), support.contiguous().numpy(), Y.numpy(), _f(floor), _f(temperature), steps, float(lr))
+    W = W.clone(memory_format=torch.contiguous_format)
+    _each(_head_task, (W, support, one_hot(labels, W.shape[1]).mT), _f(floor), _f(temperature), steps, float(lr))
     return W
 
 # %% ../../nbs/api/34_inference_fast.ipynb #f17a1319
@@ -379,7 +372,7 @@ def _start(C, gram, n, lam, L, inner):
         for i in range(samples - n): Lk[i] = -lam*(gram[n + i, n + i] - _f(2)*inner[n + i] + length)
 
 @_jit
-def _map_task(C, gram, y, lam, alpha, epochs, out):
+def _map_task(C, gram, y, out, lam, alpha, epochs):
     "PT-MAP on one task, from centres as weights C (way, sample) and inner products (sample, sample); `out` (way, query) becomes the transport."
     (way, samples), n = C.shape, y.shape[1]
     L, inner = np.empty((way, samples - n), _f), np.empty(samples, _f)
@@ -400,16 +393,11 @@ def _map_task(C, gram, y, lam, alpha, epochs, out):
             for i in range(samples - n): Ck[n + i] += alpha*(Pk[i]/total - Ck[n + i])
 
 # %% ../../nbs/api/34_inference_fast.ipynb #a484b951
-@_jit
-def _map_tasks(C, gram, Y, lam, alpha, epochs, out):
-    "The tasks of a block, one after the other."
-    for t in range(len(C)): _map_task(C[t], gram[t], Y[t], lam, alpha, epochs, out[t])
-
 def map_numba(support, labels, query, way, lam, alpha, epochs) -> Float[Tensor, "task query way"]:
     "`map_torch`, compiled, for float32 on the CPU."
     gram, Y, C = _gram(support, labels, query, way)
     out = torch.empty(len(query), way, query.shape[1])
-    _map_tasks(C.contiguous().numpy(), gram.contiguous().numpy(), Y.contiguous().numpy(), _f(lam), _f(alpha), epochs, out.numpy())
+    _each(_map_task, (C, gram, Y, out), _f(lam), _f(alpha), epochs)
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #7d1c18ae
@@ -453,7 +441,7 @@ def _assign_task(log_p, marginal, conditional, log_q, q):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #6d1311ec
 @_jit
-def _adm_task(C, gram, y, ce, marginal, conditional, temperature, steps, out):
+def _adm_task(C, gram, y, out, ce, marginal, conditional, temperature, steps):
     "TIM-ADM on one task, from centres as weights C (way, sample) and inner products; `out` (way, query) becomes the probabilities."
     (way, samples), n = C.shape, y.shape[1]
     log_p, p, inner = np.empty((way, samples)), np.empty((way, samples)), np.empty((way, samples))
@@ -474,20 +462,15 @@ def _adm_task(C, gram, y, ce, marginal, conditional, temperature, steps, out):
                 total += q_weight*q[k, i]
             for i in range(n): C[k, i] = (kept*C[k, i] + s_weight*(y[k, i] - p[k, i]))/total
             for i in range(samples - n): C[k, n + i] = (kept*C[k, n + i] + q_weight*(q[k, i] - p[k, n + i]))/total
-    out[:] = p[:, n:]
+    for k in range(way):
+        for i in range(samples - n): out[k, i] = p[k, n + i]
 
 # %% ../../nbs/api/34_inference_fast.ipynb #81d1d9a5
-@_jit
-def _adm_tasks(C, gram, Y, ce, marginal, conditional, temperature, steps, out):
-    "The tasks of a block, one after the other."
-    for t in range(len(C)): _adm_task(C[t], gram[t], Y[t], ce, marginal, conditional, temperature, steps, out[t])
-
 def adm_numba(support, labels, query, way, ce, marginal, conditional, temperature, steps) -> Float[Tensor, "task query way"]:
     "TIM-ADM's probabilities for prepared float64 features on the CPU, compiled."
     gram, Y, C = _gram(support, labels, query, way)
     out = torch.empty(len(query), way, query.shape[1])
-    weights = float(ce), float(marginal), float(conditional), float(temperature)
-    _adm_tasks(C.contiguous().numpy(), gram.contiguous().numpy(), Y.contiguous().numpy(), *weights, steps, out.numpy())
+    _each(_adm_task, (C, gram, Y, out), *map(float, (ce, marginal, conditional, temperature)), steps)
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #d05401e3
@@ -495,7 +478,7 @@ def _class_gram(support, labels, query, way):
     "Inner products of each task's class sums and queries, in this order, and how many samples a class has (task, way)."
     Y = one_hot(labels, way, support.dtype).mT
     X = torch.cat([Y @ support, query], 1)
-    return (X @ X.mT).contiguous().numpy(), Y.sum(-1).numpy()
+    return X @ X.mT, Y.sum(-1)
 
 @_jit
 def _centres(counts, P, prior, C, totals):
@@ -511,11 +494,11 @@ def _centres(counts, P, prior, C, totals):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #bd2f8acb
 @_jit
-def _kmeans_task(counts, gram, temperature, price, steps, C, P):
-    "Soft k-means with a price for each class on one task; P (way, query) becomes the assignments, C is overwritten."
+def _kmeans_task(counts, gram, P, temperature, price, steps):
+    "Soft k-means with a price for each class on one task; P (way, query) becomes the assignments."
     (way, n), samples = P.shape, len(gram)
     L, inner, top, row = np.empty((way, n), _f), np.empty((way, samples), _f), np.empty(n, _f), np.empty(n, _f)
-    prices, totals, bits = np.zeros(way, _f), np.empty(way, _f), P.view(np.int32)
+    C, prices, totals, bits = np.empty((way, samples), _f), np.zeros(way, _f), np.empty(way, _f), P.view(np.int32)
     P[:] = 0
     for step in range(steps):
         _centres(counts, P, _f(0), C, totals)
@@ -527,17 +510,11 @@ def _kmeans_task(counts, gram, temperature, price, steps, C, P):
         _softmax(L, P, bits, top, row)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #ab90f926
-@_jit
-def _kmeans_tasks(counts, gram, price, steps, out):
-    "The tasks of a block, one after the other."
-    C = np.empty((out.shape[1], gram.shape[1]), _f)
-    for t in range(len(gram)): _kmeans_task(counts[t], gram[t], _f(1), price, steps, C, out[t])
-
 def kmeans_numba(support, labels, query, way, price, steps) -> Float[Tensor, "task query way"]:
     "Assignments of soft k-means (price 0) or PADDLE for prepared float32 features on the CPU, compiled."
     gram, counts = _class_gram(support, labels, query, way)
     out = torch.empty(len(query), way, query.shape[1])
-    _kmeans_tasks(counts, gram, _f(price), steps, out.numpy())
+    _each(_kmeans_task, (counts, gram, out), _f(1), _f(price), steps)
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #1e85cc40
@@ -553,12 +530,12 @@ def _digamma(x):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #00e166d1
 @_jit
-def _bayes_task(counts, gram, scaled, km, vb, km_steps, vb_steps, certainty, concentration, C, P):
+def _bayes_task(counts, gram, scaled, P, km, vb, km_steps, vb_steps, certainty, concentration):
     "BAVARDAGE on one task from inner products of its samples as they are, for soft k-means, and scaled; a concentration of 0 holds class shares equal."
     (way, n), samples = P.shape, len(gram)
-    _kmeans_task(counts, gram, km, _f(0), km_steps, C, P)
+    _kmeans_task(counts, gram, P, km, _f(0), km_steps)
     L, inner, top, row = np.empty((way, n), _f), np.empty((way, samples), _f), np.empty(n, _f), np.empty(n, _f)
-    totals, bits = np.empty(way, _f), P.view(np.int32)
+    C, totals, bits = np.empty((way, samples), _f), np.empty(way, _f), P.view(np.int32)
     for step in range(vb_steps):
         _centres(counts, P, certainty, C, totals)
         _gram_logits(C, scaled, way, vb, L, inner)
@@ -567,12 +544,6 @@ def _bayes_task(counts, gram, scaled, km, vb, km_steps, vb_steps, certainty, con
             if concentration > 0: bias += _digamma(totals[k] + concentration)
             for i in range(n): L[k, i] += _f(bias)
         _softmax(L, P, bits, top, row)
-
-@_jit
-def _bayes_tasks(counts, gram, scaled, km, vb, km_steps, vb_steps, certainty, concentration, out):
-    "The tasks of a block, one after the other."
-    C = np.empty((out.shape[1], gram.shape[1]), _f)
-    for t in range(len(gram)): _bayes_task(counts[t], gram[t], scaled[t], km, vb, km_steps, vb_steps, certainty, concentration, C, out[t])
 
 # %% ../../nbs/api/34_inference_fast.ipynb #755b3094
 def bayes_numba(
@@ -590,7 +561,7 @@ def bayes_numba(
     (gram, counts), *other = (_class_gram(s, labels, q, way) for s, q in pairs)
     scaled, (tasks, n) = other[0][0] if other else gram, pairs[0][1].shape[:2]
     out = torch.empty(tasks, way, n)
-    _bayes_tasks(counts, gram, scaled, _f(km), _f(vb), km_steps, vb_steps, _f(certainty), float(concentration), out.numpy())
+    _each(_bayes_task, (counts, gram, scaled, out), _f(km), _f(vb), km_steps, vb_steps, _f(certainty), float(concentration))
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #4fe13af4
@@ -619,7 +590,7 @@ def _votes(y, near, lam, out):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #3209848c
 @_jit
-def _propagate_task(cost, gram, lam, steps, tolerance, y):
+def _propagate_task(cost, gram, y, lam, steps, tolerance):
     "LaplacianShot's assignments `y` (way, query) of one task from distances `cost` (way, query)."
     way, n = cost.shape
     near = np.empty((n, min(2, n - 1)), np.int64)
@@ -643,16 +614,11 @@ def _propagate_task(cost, gram, lam, steps, tolerance, y):
         energy = new
 
 # %% ../../nbs/api/34_inference_fast.ipynb #d1bf5ad0
-@_jit
-def _propagate_tasks(cost, gram, lam, steps, out):
-    "The tasks of a block, one after the other."
-    for t in range(len(cost)): _propagate_task(cost[t], gram[t], lam, steps, 1e-6, out[t])
-
 def propagate_numba(cost, query, lam, steps) -> Float[Tensor, "task query way"]:
     "`propagate` with the graph of `neighbours(query)`, compiled, for float32 on the CPU."
-    cost, gram = cost.mT.contiguous(), query @ query.mT
+    cost = cost.mT.contiguous()
     out = torch.empty_like(cost)
-    _propagate_tasks(cost.numpy(), gram.contiguous().numpy(), _f(lam), steps, out.numpy())
+    _each(_propagate_task, (cost, query @ query.mT, out), _f(lam), steps, 1e-6)
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #ebcfde0f
@@ -758,7 +724,7 @@ def _by_class(Q, label, way):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #653b929a
 @_jit
-def _credibility_task(Q, label, way, thresholds, steps, count, residual):
+def _credibility_task(Q, label, count, residual, way, thresholds, steps):
     "`credibility` of one task: Q (component, sample) with a multiple of five rows, classes `label`; `residual` becomes that of the fit without weights."
     c, n = Q.shape
     X, QQ, ends, place = _by_class(Q, label, way)
@@ -779,18 +745,12 @@ def _credibility_task(Q, label, way, thresholds, steps, count, residual):
     for i in range(n): count[i] = times[place[i]]
 
 # %% ../../nbs/api/34_inference_fast.ipynb #d200e00d
-@_jit
-def _credibility_tasks(Q, label, way, thresholds, steps, count):
-    "The tasks of a block, one after the other."
-    residual = np.empty(Q.shape[2])
-    for t in range(len(Q)): _credibility_task(Q[t], label[t], way, thresholds, steps, count[t], residual)
-
-def _by_fives(Q): return torch.nn.functional.pad(Q.double(), (0, 0, 0, -Q.shape[1] % 5)).contiguous().numpy()  # rows of zeros change no fit
+def _by_fives(Q): return torch.nn.functional.pad(Q.double(), (0, 0, 0, -Q.shape[1] % 5))  # rows of zeros change no fit
 
 def credibility_numba(Q, y, grid=100, steps=3) -> Int[Tensor, "task sample"]:
     "`inference.later.credibility`, compiled."
-    count = torch.zeros(len(Q), Q.shape[2], dtype=torch.long)
-    _credibility_tasks(_by_fives(Q), y.argmax(1).numpy(), y.shape[1], np.logspace(0, -3, grid), steps, count.numpy())
+    count, residual = torch.zeros(len(Q), Q.shape[2], dtype=torch.long), torch.empty(len(Q), Q.shape[2], dtype=torch.double)
+    _each(_credibility_task, (_by_fives(Q), y.argmax(1), count, residual), y.shape[1], np.logspace(0, -3, grid), steps)
     return count
 
 # %% ../../nbs/api/34_inference_fast.ipynb #9546dcb9
@@ -848,8 +808,11 @@ def _fit_and_label(gram, S, order, m, n, label, C, u, logits):
     "One round's regression on the first m samples of `order`, from their logits u: `logits` (way, query) of the queries, which begin at sample n, and their `label`."
     way, wide = u.shape
     inverse, K, a = np.zeros((wide, wide), _f), np.zeros((len(gram) - n, wide), _f), np.zeros((way, wide), _f)
-    for j in range(m): inverse[j, :m] = S[j, :m]
-    _regress(inverse, label[order[:m]], C, 30, u, a)
+    known = np.empty(m, np.int64)
+    for j in range(m):
+        known[j], row, Sj = label[order[j]], inverse[j], S[j]
+        for i in range(m): row[i] = Sj[i]
+    _regress(inverse, known, C, 30, u, a)
     for i in range(len(K)):
         g, Ki = gram[n + i], K[i]
         for j in range(m): Ki[j] = g[order[j]] + _f(1)
@@ -879,7 +842,7 @@ def _most_credible(label, waiting, score, k):
     return best
 
 @_jit
-def _ici_task(gram, Q, known, C, add, thresholds, logits):
+def _ici_task(gram, Q, known, logits, C, add, thresholds, steps):
     "LR+ICI on one task, from inner products, components Q and the support's classes; `logits` (way, query) becomes the queries'."
     (way, n_query), N = logits.shape, len(gram)
     n = m = N - n_query
@@ -892,10 +855,12 @@ def _ici_task(gram, Q, known, C, add, thresholds, logits):
     while True:
         _fit_and_label(gram, S, order, m, n, label, C, u, logits)
         if m == N: return
-        claims = np.zeros(way, np.int64)
-        for i in range(N): claims[label[i]] += waiting[i]
-        if claims.max() > add:
-            _credibility_task(Q, label, way, thresholds, 3, count, score)
+        claims, most = np.zeros(way, np.int64), 0
+        for i in range(N):
+            claims[label[i]] += waiting[i]
+            most = max(most, claims[label[i]])
+        if most > add:
+            _credibility_task(Q, label, count, score, way, thresholds, steps)
             for i in range(N): score[i] = count[i] - score[i]/2
         for k in range(way):
             for _ in range(min(add, claims[k])):
@@ -906,13 +871,8 @@ def _ici_task(gram, Q, known, C, add, thresholds, logits):
         u = _start_of_round(order, m, n, u, logits)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #7b450889
-@_jit
-def _ici_tasks(gram, Q, labels, C, add, thresholds, logits):
-    "The tasks of a block, one after the other."
-    for t in range(len(gram)): _ici_task(gram[t], Q[t], labels[t], C, add, thresholds, logits[t])
-
 def ici_numba(gram, Q, labels, way, C, add, grid) -> Float[Tensor, "task way query"]:
     "LR+ICI's logits from inner products (task, sample, sample) in float32 on the CPU and components (task, component, sample), compiled."
     logits = torch.empty(len(gram), way, gram.shape[1] - labels.shape[1])
-    _ici_tasks(gram.contiguous().numpy(), _by_fives(Q), labels.contiguous().numpy(), _f(C), add, np.logspace(0, -3, grid), logits.numpy())
+    _each(_ici_task, (gram, _by_fives(Q), labels, logits), _f(C), add, np.logspace(0, -3, grid), 3)
     return logits
