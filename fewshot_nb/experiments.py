@@ -7,7 +7,7 @@ __all__ = ['Experiment', 'folder', 'names', 'find', 'grid', 'keys', 'rows', 'whe
            'named', 'results', 'measured', 'computed', 'missing', 'parameters', 'check', 'run']
 
 # %% ../nbs/api/63_experiments.ipynb #99d683e8
-import ast, contextlib, functools, importlib, itertools, json, logging, os, shutil, tempfile
+import ast, contextlib, functools, importlib, itertools, json, logging, os, shutil, sys, tempfile
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -277,7 +277,7 @@ def check(
     if values.get("data", "auto") != "auto": self.source(values["data"])
     profile = values.get("profile", next(iter(self.profiles)))
     if "rows" in values and profile != "committed": _chosen(self, self.grid(profile, values.get("seed", 0)), values["rows"])
-    if "device" in values:
+    if values.get("device", "auto") not in ("auto", "cpu"):  # these two are always there, and torch takes seconds to import
         from fewshot_nb.core import device
         device(values["device"])
     if "jobs" in values and values["jobs"] < 0: raise InputError(f"Parameter jobs={values['jobs']} is negative: give the number of processes, or 0 for one a core.")
@@ -307,6 +307,14 @@ def _to_execute(self, batch):
         copy.write_text(json.dumps({**notebook, "cells": notebook["cells"][:ends[0] if ends else None]}), encoding="utf-8")
         yield str(copy)
 
+@contextlib.contextmanager
+def _without(module):
+    "Hold a module to be missing for a block, unless it is imported already."
+    if module in sys.modules: yield; return
+    sys.modules[module] = None
+    try: yield
+    finally: del sys.modules[module]
+
 def run(
     self: Experiment,
     to=None,  # the executed notebook; default: runs/<name>.ipynb
@@ -314,7 +322,7 @@ def run(
     progress: bool = True,  # show papermill's bar
 ) -> Path:
     "Execute the notebook with parameters and return the path of the executed copy."
-    import papermill
+    with _without("rfc3987_syntax"): import papermill  # jsonschema would make a grammar of URLs with it: two seconds, and no notebook has any use for it
     from nbclient.exceptions import DeadKernelError
     values = self.check(given or {})
     to = Path(to or f"runs/{self.name}.ipynb")

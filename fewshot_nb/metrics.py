@@ -12,7 +12,6 @@ import math
 from collections import namedtuple
 import numpy as np, pandas as pd, torch
 from jaxtyping import Bool, Float, Int
-from scipy import stats
 from scipy.special import gammaln
 from torch import Tensor
 from .core import InputError, choose, rng
@@ -184,6 +183,7 @@ def agreement(
     a, b = (np.asarray(torch.as_tensor(x).cpu(), float) for x in (a, b))
     if a.shape != b.shape or a.ndim != 1 or len(a) < 3: raise InputError(f"Correlations need two measures of the same 3 or more classes, but got the shapes {a.shape} and {b.shape}.")
     if not (np.isfinite(a) & np.isfinite(b)).all() or a.std() == 0 or b.std() == 0: raise InputError("Correlations need finite measures that are not all equal: leave such classes out.")
+    from scipy import stats  # a second to import, and few need it
     rho, p = stats.spearmanr(a, b)
     r = stats.pearsonr(a, b)[0]
     take = rng(seed, "agreement").integers(len(a), size=(draws, len(a)))

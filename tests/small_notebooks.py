@@ -17,6 +17,11 @@ def notebook(path, *cells):
 
 
 TINY = '  tiny: {beta: [0.25, 5.0], seed: [0, 1], samples: 2, image_size: 28, stem: patches, widths: "4", hidden: 16, context_dim: 6, latent_dim: 3, epochs: null, steps: 40, sets: 4, context: 2, lr: 0.002, schedule: fall, annealing: false, augmentation: none, cut: true}\n'
+IMPORTS = """
+from functools import partial
+from fewshot_nb import experiments, generation
+from fewshot_nb.models.backbones import critics_name
+"""  # what the table needs, and none of what the figures need: the notebook is started many times
 STUCK = """
 import os, time
 from pathlib import Path
@@ -30,8 +35,8 @@ os.replace = stuck
 def tiny_beta(path, steps=40):
     "exp_beta up to its table, with one more profile, a checkpoint after every step, and four settings a job."
     cells = json.loads((ROOT/"nbs/exp_beta.ipynb").read_text())["cells"]
-    front, imports = ("".join(next(c for c in cells if c["cell_type"] == kind)["source"]) for kind in ("raw", "code"))
+    front = "".join(next(c for c in cells if c["cell_type"] == "raw")["source"])
     parameters, table = ("".join(next(c for c in cells if tag in c["metadata"].get("tags", []))["source"]) for tag in ("parameters", "table"))
     changed = table.replace('experiments.find("exp_beta")', f"experiments.find({str(path)!r})").replace("generation.beta_row,", "generation.beta_row, every_seconds=0,")
     assert changed.count(str(path)) == 1 and changed.count("every_seconds") == 1 and "profiles:\n" in front, "exp_beta's table cell reads otherwise now: mend this test"
-    return notebook(path, front.replace("profiles:\n", "chunk: 4\nprofiles:\n" + TINY.replace("steps: 40", f"steps: {steps}")), imports, parameters, STUCK + changed)
+    return notebook(path, front.replace("profiles:\n", "chunk: 4\nprofiles:\n" + TINY.replace("steps: 40", f"steps: {steps}")), IMPORTS, parameters, STUCK + changed)

@@ -8,16 +8,15 @@ __all__ = ['resolve', 'characters']
 # %% ../../nbs/api/04_data_source.ipynb #fdf14b99
 import functools, multiprocessing, os, warnings
 from ..core import InputError
-from .bank import Bank
 
 # %% ../../nbs/api/04_data_source.ipynb #435abeff
 def resolve(
     data="auto",  # "auto", "glyphs", "omniglot", or a folder that holds Omniglot
 ) -> str:
     "The source that `data` means here and now: `omniglot` or `glyphs`."
-    from fewshot_nb.data.omniglot import locate
     if str(data) == "glyphs": return "glyphs"
     if str(data) == "auto" and not os.environ.get("FEWSHOT_DATA"): return _found()
+    from fewshot_nb.data.omniglot import locate
     locate("auto" if str(data) == "omniglot" else data)
     return "omniglot"
 
@@ -39,7 +38,7 @@ def characters(
     data="auto",  # "auto", "glyphs", "omniglot", or a folder that holds Omniglot
     binary: bool | None = None,  # cut at one half? None: as the papers do at this size
     device="cpu",  # where to put the images
-) -> Bank:
+):  # a `Bank`
     "Handwritten characters as a `Bank`; its `source` says whether they are `omniglot` or `glyphs`."
     from fewshot_nb.data.glyphs import glyphs
     from fewshot_nb.data.omniglot import omniglot
