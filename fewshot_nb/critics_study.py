@@ -14,9 +14,9 @@ import numpy as np, torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from . import core
-from .core import InputError, choose, rng, written_whole
+from .core import InputError, choose, read_arrays, rng, save_arrays, settled
 from .data.source import characters
-from .generation import _seen, fit_and_judged, mark
+from .generation import critic_features, fit_and_judged, mark
 from .metrics import agreement, at, balanced_tasks, diversity, features_of, prototype_index
 from .models.backbones import critics as read_critics, embed, image_work, parameter_count
 from .models.siamese import prototype as prototype_logits
@@ -44,12 +44,9 @@ def settle(
     setting: dict,  # what differs from `PAPER`
 ) -> dict:
     "All settings of one critic."
-    for name in setting: choose(name, PAPER, "setting")
-    s = {**PAPER, **setting}
+    s = settled(setting, PAPER, ("proto_steps", "maml_steps", "simclr_steps", "classifier_steps", "appearances", "way", "width"))
     choose(s["critic"], CRITICS, "critic")
     choose(s["schedule"], ("paper", "fall"), "schedule")
-    for name in ("proto_steps", "maml_steps", "simclr_steps", "classifier_steps", "appearances", "way", "width"):
-        if s[name] != int(s[name]) or s[name] < 1: raise InputError(f"{name}={s[name]!r} must be a whole number, 1 or more: the paper's is {PAPER[name]}.")
     return s
 
 def steps_of(s: dict) -> int:
@@ -153,17 +150,17 @@ def reference(
 ) -> tuple:  # (features of the test characters' drawings by critic, number of each class's prototype among its drawings)
     "How the pair of critics at hand sees people's drawings of the test characters."
     bank, pair = fit_and_judged(50, data)[1].to(device), read_critics(critics, weights, data, device)
-    features = _seen(bank, pair)
+    features = critic_features(bank, pair)
     return features, prototype_index(features["simclr"]).cpu()
 
 def save_classes(path, measures: dict, tasks: int = 10):
     "Keep what a critic says of each class, and the logits of the first tasks, in one small file."
     arrays = {k: np.asarray(v.cpu()).astype(np.float32) for k, v in measures.items() if k != "logits"}
-    with written_whole(path) as part, open(part, "wb") as f: np.savez_compressed(f, logits=np.asarray(measures["logits"][:tasks]).astype(np.float16), **arrays)
+    save_arrays(path, logits=np.asarray(measures["logits"][:tasks]).astype(np.float16), **arrays)
 
 def read_classes(path) -> dict:
     "What `save_classes` kept, as float64 arrays."
-    with np.load(path) as f: return {k: f[k].astype(float) for k in f.files}
+    return {k: v.astype(float) for k, v in read_arrays(path).items()}
 
 # %% ../nbs/api/70b_critics.ipynb #9ff8efcd
 def critic_row(
@@ -250,8 +247,8 @@ def people(
     if not path.is_file():
         features, prototypes = reference(str(data), critics, None, str(core.device(device)))
         bank = fit_and_judged(50, str(data))[1]
-        with written_whole(path) as part, open(part, "wb") as f: np.savez_compressed(f, **_people(bank, features, prototypes, concepts, drawings))
-    with np.load(path) as f: return {k: f[k] for k in f.files}
+        save_arrays(path, **_people(bank, features, prototypes, concepts, drawings))
+    return read_arrays(path)
 
 def _people(bank, features, prototypes, concepts, drawings):
     table, n = bank.by_class(), bank.classes

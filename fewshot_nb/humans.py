@@ -8,27 +8,23 @@ __all__ = ['MADE', 'STUDY', 'class_places', 'class_distances', 'nearest_concepts
 
 # %% ../nbs/api/74_humans.ipynb #04f3fc5a
 from pathlib import Path
-import numpy as np, pandas as pd, torch
+import numpy as np, pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 from . import core, experiments, generation, generators, sweeps
-from .core import InputError, choose, torch_rng, written_whole
-from .generation import Exam, enlarge, fit_and_judged, mark, stretch_and_cut
+from .core import InputError, choose, read_arrays, save_arrays, torch_rng
+from .generation import Exam, fit_and_judged, mark
 from .metrics import distance_to_humans, human_features, place
-from .models.backbones import embed, parameter_count
+from .models.backbones import parameter_count
 
 # %% ../nbs/api/74_humans.ipynb #f5ae2a46
 def class_places(
     exam: Exam,  # classes, prototypes and critics, see `generation.Exam`
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
     cut: bool = False,  # stretch and cut them at one half after enlarging, see `generation.Exam.judge`
-    batch: int = 10,  # classes at a time
 ) -> dict:  # diversity and recognizability (%), arrays (class,)
     "Diversity and recognizability of each class's drawings."
-    nets = dict(proto_net=exam.critics.proto_net, simclr=exam.critics.simclr)
-    ready = lambda x: stretch_and_cut(enlarge(x, exam.size)) if cut else enlarge(x, exam.size)
-    parts = [{k: embed(net, ready(x)) for k, net in nets.items()} for x in samples.split(batch)]
-    return _placed(exam, {k: torch.cat([p[k] for p in parts]) for k in nets})
+    return _placed(exam, exam.look(samples, cut))
 
 def _placed(exam, features):
     diversity, r = place(features, exam.support, exam.critics, way=exam.way)
@@ -61,11 +57,11 @@ MADE = {"here": "trained under the row's settings", "shipped": "the package's ow
 
 def save_places(path, places: dict):
     "Keep the places of classes in one small file."
-    with written_whole(path) as part, open(part, "wb") as f: np.savez_compressed(f, **{k: np.asarray(v, np.float32) for k, v in places.items()})
+    save_arrays(path, **{k: np.asarray(v, np.float32) for k, v in places.items()})
 
 def read_places(path) -> dict:
     "What `save_places` kept."
-    with np.load(path) as f: return {k: f[k].astype(float) for k in f.files}
+    return {k: v.astype(float) for k, v in read_arrays(path).items()}
 
 # %% ../nbs/api/74_humans.ipynb #b1060878
 def row(
@@ -83,7 +79,7 @@ def row(
         model, _ = generators.read(folder/"models"/f"{Path(found['sheet']).stem}.safetensors")
     else:
         (model, card), found = generators.own(s["model"]), {}
-    exam, full = generation._exam(str(data), False, critics, None, str(device)), generators.settle({k: v for k, v in s.items() if k != "made"})
+    exam, full = generation.exam_of(str(data), critics, str(device)), generators.settle({k: v for k, v in s.items() if k != "made"})
     size = model.settings["image_size"]
     shown = fit_and_judged(size, str(data))[1].to(device).take(exam.prototypes)
     drawn = model.to(device).sample(shown, full["samples"], torch_rng(full["seed"], "samples", device=device))
@@ -113,10 +109,9 @@ def concepts(
     path = Path(folder)/"concepts.npz"
     if not path.is_file():
         device = core.device(device)
-        exam, bank = generation._exam(str(data), False, critics, None, str(device)), fit_and_judged(50, str(data))[1]
-        found = _concepts(exam, bank, generation._seen(bank.to(device), exam.critics))
-        with written_whole(path) as part, open(part, "wb") as f: np.savez_compressed(f, **found)
-    with np.load(path) as f: kept = {k: f[k] for k in f.files}
+        exam, bank = generation.exam_of(str(data), critics, str(device)), fit_and_judged(50, str(data))[1]
+        save_arrays(path, **_concepts(exam, bank, generation.critic_features(bank.to(device), exam.critics)))
+    kept = read_arrays(path)
     return dict(kept, prototypes=np.unpackbits(kept["prototypes"], axis=-1)[..., :int(kept["size"])])
 
 def _concepts(exam, bank, features):

@@ -9,7 +9,7 @@ __all__ = ['LEARNERS', 'PAPER', 'CURVES', 'settle', 'row', 'curves', 'work', 'ri
 from pathlib import Path
 import numpy as np, pandas as pd
 from . import core
-from .core import InputError, choose
+from .core import InputError, choose, settled
 from .data.source import characters
 from .models.backbones import image_work, parameter_count
 from .models.metric import ProtoNet
@@ -32,11 +32,8 @@ def settle(
     setting: dict,  # what differs from `PAPER`
 ) -> dict:
     "All settings of one learner."
-    for name in setting: choose(name, PAPER, "setting")
-    s = {**PAPER, **setting}
+    s = settled(setting, PAPER, ("epochs", "batch", "episodes", "way", "query", "tasks", "width"))
     choose(s["learner"], LEARNERS, "learner")
-    for name in ("epochs", "batch", "episodes", "way", "query", "tasks", "width"):
-        if s[name] < 1: raise InputError(f"{name}={s[name]!r} is too few: the paper's is {PAPER[name]}.")
     return s
 
 # %% ../nbs/api/74_overfitting.ipynb #f0a9b361
