@@ -16,6 +16,7 @@ from .core import InputError, choose, read_arrays, save_arrays, torch_rng
 from .generation import Exam, fit_and_judged, mark
 from .metrics import distance_to_humans, human_features, place
 from .models.backbones import parameter_count
+from .results import evidence_folder
 
 # %% ../nbs/api/74_humans.ipynb #f5ae2a46
 def class_places(
@@ -128,12 +129,14 @@ def all_models(
 ) -> pd.DataFrame:  # columns experiment, model, seed, diversity, recognizability, and the settings that are swept; distance
     "Every model of the study with its distance to people, z-scored over all of them."
     ran, source, critics = (table[k].iloc[0] for k in ("profile", "data", "critics"))
-    parts = [table]
+    parts = []
     for name in STUDY:
         if name not in experiments.names(): continue
-        more = sweeps.others(name, "committed" if profile == "committed" else ran, out, source)
-        if len(more): parts.append(more[(more.profile == ran) & (more.data == source) & (more.critics == critics)])
-    every = pd.concat([p.dropna(axis=1, how="all") for p in parts], ignore_index=True)
+        for sweep in (p for p in (ran, f"{ran}_stn") if p in experiments.find(name).profiles):  # exp_beta has profiles of their own for VAE-STN
+            more = sweeps.others(name, sweep, evidence_folder(name) if profile == "committed" else out, source)
+            if len(more): parts.append(more[more.critics == critics])
+    twice = table.get("made", pd.Series(index=table.index)).eq("shipped") & table.model.isin([m for p in parts if p.experiment.iloc[0] == "exp_models" for m in p.model])  # what ships was trained in exp_models
+    every = pd.concat([p.dropna(axis=1, how="all") for p in (table[~twice], *parts) if len(p)], ignore_index=True)
     every["model"] = (every.model if "model" in every else pd.Series(np.nan, every.index)).fillna("vae-ns")  # older rows know no other
     columns = ["experiment", "model", "seed", "diversity", "recognizability", *[k for k in ("beta", "context", "attention_steps", "latent_dim", "made", "preset") if k in every]]
     human = table.human_diversity.iloc[0], table.human_recognizability.iloc[0]
