@@ -134,12 +134,14 @@ def reproduce(
     if not chosen: raise InputError("Nothing to reproduce: name experiments (see `fewshot_nb list`) or give --all.")
     common = dict(profile=profile, out=out, data=_place(data), seed=seed, jobs=jobs, **dict(_pair(s) for s in set or []))
     if dry_run:
+        import pandas as pd
         table, todo = launch.dry_run(chosen, **common)
         for job in todo:
             batch = job.parameters["rows"]
             print(f"{job.name}: {' '.join(f'{k}={v}' for k, v in batch[0].items())}{f' and {len(batch) - 1} more settings' if len(batch) > 1 else ''}")
         if profile.startswith(("gpu", "paper")) and (sentence := launch.on_gpus(table)): print(sentence)
-        return print(table.to_string(index=False, na_rep="not measured yet"))
+        short = {"petaflop": lambda v: "" if pd.isna(v) else f"{v:.3g}"}
+        return print(table.to_string(index=False, na_rep="not measured yet", formatters=short))
     for notebook in launch.reproduce(chosen, engine=engine, options=dict(partition=partition, gpus=gpus, time=time, mem=mem), **common): print(f"drawn: {notebook}")
 
 def _place(data):
