@@ -198,7 +198,7 @@ def training(
             for _ in range(1 if quick else 3):  # in turn, so that a busy moment meets all
                 peak = max(peak, sgemm_rate(on, 256 if quick else 1024 if on.type == "cpu" else 8192, 2))
                 for p in paths: pieces[p].append(step_seconds(p, s, bank, n))
-            rows += [dict(model=m, path=p, seconds=min(v)[0], start=v[0][1], operations=step_work(s), images=GENERATORS[m].images(s), steps=n, difference=gaps[p]) for p, v in pieces.items()]
+            rows += [dict(model=m, path=p, seconds=min(v)[0], first=v[0][1], operations=step_work(s), images=GENERATORS[m].images(s), steps=n, difference=gaps[p]) for p, v in pieces.items()]
     rows = pd.DataFrame(rows).assign(peak=peak, quick=quick, **{k: v for k, v in provenance(device=on).items() if k != "seconds"})
     rows["share"] = rows.operations/rows.seconds/rows.peak
     for line in report(rows): say(line)
