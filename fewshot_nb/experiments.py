@@ -132,9 +132,9 @@ def _chosen(self, settings, which):
     return [s for f in found for s in f]
 
 def _foremost(table):
-    "The rows of the largest profile among committed ones."
+    "The rows of the committed profile that has most of them, of equals the larger one."
     order = [p for p in ("paper", "gpu", "hour", "laptop", "smoke") if p in set(table.profile)]
-    chosen = table[table.profile == order[0]].dropna(axis=1, how="all").reset_index(drop=True)
+    chosen = table[table.profile == max(order, key=table.profile.value_counts().get)].dropna(axis=1, how="all").reset_index(drop=True)
     chosen.attrs.update(table.attrs)
     return chosen
 
