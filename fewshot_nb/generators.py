@@ -180,9 +180,9 @@ def work(
     setting: dict,  # see `settle`, or a row of results
 ) -> float:  # floating-point operations
     "The arithmetic of a training on Omniglot's weak split, forward and backward."
-    kind = choose(setting.get("model", "vae-ns"), GENERATORS, "model")
-    there = lambda v: isinstance(v, list) or not pd.isna(v)  # an empty cell of a table is no setting
-    s = {k: v for k, v in setting.items() if k in (*kind.paper, "model", "preset") and there(v)}
+    there = {k: v for k, v in setting.items() if isinstance(v, list) or not pd.isna(v)}  # an empty cell of a table is no setting
+    kind = choose(there.get("model", "vae-ns"), GENERATORS, "model")
+    s = {k: v for k, v in there.items() if k in (*kind.paper, "model", "preset")}
     if s.get("steps") is not None: s["epochs"] = None
     s = settle(s)
     return steps_of(s, SimpleNamespace(classes=1473, n=29_460))*step_work(s)
