@@ -468,9 +468,11 @@ def _model_sizes():
     from fewshot_nb.models.dagan import DAGAN
     from fewshot_nb.models.statistician import VAENS, counts
     from fewshot_nb.models.stn import VAESTN
-    critic, ns = size(CriticNet()), counts(VAENS())
+    critic, ns, stn, large = size(CriticNet()), counts(VAENS()), VAESTN(), VAESTN(state_dim=800)
+    z, patch, state = large.settings["latent_dim"], large.settings["patch"]**2, large.settings["state_dim"]
+    printed = 4*(z + patch)*state + state**2 + state  # the LSTM's weights as Table S5 counts them
     return {"A1": critic, "A2": critic, "A3": list(ns.values())[:5], "A3t": ns["total"], "A4": size(DAGAN()), "A5": size(DAGAN(skips=False)),
-            "A6b": size(VAESTN(state_dim=800)), "A6c": size(VAESTN())}
+            "A6": size(stn), "A6a": size(large) - size(large.remember) + printed, "A6b": size(large), "A6c": size(stn), "A6d": size(VAESTN(layers="released"))}
 
 @_our_code("generation")
 def _grids():
@@ -555,6 +557,12 @@ def verdicts(
     return Verdicts(found[found.paper == choose(paper, list(PAPERS), "paper")] if paper else found)
 
 # %% ../nbs/api/61_claims.ipynb #e02211ea
+def _awaits(needs):
+    "What a claim without a verdict waits for, in words."
+    pairs = [n.partition("=")[::2] for n in needs.split()]
+    runs = ", ".join(f"{name} {values.replace('|', ' or ')}" for name, values in pairs if values)
+    return "; ".join([_SPECIAL.get(name, "") for name, values in pairs if not values] + ([f"waits for a run with {runs}"] if runs else []))
+
 def ledger(
     paper: str | None = None,  # one of `PAPERS`; None for all
     out=None,  # a folder of results whose verdicts count, too
@@ -564,7 +572,8 @@ def ledger(
     said = claims(paper)
     joined = said.merge(found.drop(columns=["statement", "kind"], errors="ignore"), on=["paper", "id"], how="left")
     joined["published"] = [_published(c) for c in said.set_index(["paper", "id"]).loc[list(zip(joined.paper, joined.id))].to_dict("records")]
-    joined["verdict"] = joined.verdict.fillna("not measured")
+    left = joined.verdict.isna()
+    joined.loc[left, "why"], joined.loc[left, "verdict"] = joined.needs[left].map(_awaits), "not measured"
     return Verdicts(joined.fillna({c: "" for c in ("ours", "interval", "why", "data", "profile", "experiment") if c in joined}))
 
 def summary(

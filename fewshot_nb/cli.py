@@ -187,7 +187,7 @@ def claims(
     from fewshot_nb import claims
     table = claims.ledger(paper, out)
     if json: return print(table.to_json(orient="records", indent=1))
-    for r in table.itertuples(): print(f"{r.paper + '/' + r.id:24} {r.verdict:24} {r.statement}{f': {r.ours} {r.interval} (published {r.published})' if r.ours else ''}{f' [{r.data} {r.profile}]' if r.data else ''}")
+    for r in table.itertuples(): print(f"{r.paper + '/' + r.id:24} {r.verdict:24} {r.statement}{f': {r.ours} {r.interval} (published {r.published})' if r.ours else ''}{f' [{r.data} {r.profile}]' if r.data else ''}{f' ({r.why})' if r.verdict == 'not measured' and r.why else ''}")
     print(f"\n{claims.summary(paper, out).T.to_string()}")
 
 # %% ../nbs/api/69_cli.ipynb #d031e827

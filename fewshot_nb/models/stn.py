@@ -35,6 +35,15 @@ def inverse(
 # %% ../../nbs/api/24b_models_stn.ipynb #6078627b
 def _mlp(*sizes): return nn.Sequential(*[m for i, o in zip(sizes, sizes[1:]) for m in (nn.Linear(i, o), nn.ReLU())][:-1])
 
+class _Both(nn.ModuleList):
+    "Networks that see the same; their answers side by side."
+    def forward(self, x): return torch.cat([net(x) for net in self], 1)
+
+def _released(width, seen, latent_dim, what, patch):
+    "Encoder and drawing network of the class that the authors released: shallower than printed, the mean and the log-variance each from a network of its own."
+    encode = _Both(_mlp(seen, width//2, width//8, latent_dim) for _ in range(2))
+    return encode, _mlp(what, 25*width//128, patch**2)
+
 class VAESTN(nn.Module):
     "VAE-STN (Boutin et al. 2022, Table S5 and Algorithm 1)."
     def __init__(self,
@@ -47,16 +56,18 @@ class VAESTN(nn.Module):
         beta: float = 1.,  # weight of the divergence, at least 0
         width: int = 1024,  # units of the widest layer; the others keep their ratio to it
         order: str = "published",  # "published": a patch is drawn from the state before the step's z (Algorithm 1); "updated": after it
+        layers: str = "published",  # "published": those of Table S5; "released": those of the class that the authors released
     ):
         super().__init__()
         choose(order, ["published", "updated"], "order")
+        choose(layers, ["published", "released"], "layers")
         if not 0 < where_dim < state_dim: raise InputError(f"The place takes a part of the state: where_dim={where_dim} must be between 1 and state_dim - 1 = {state_dim - 1}.")
         if not (math.isfinite(beta) and beta >= 0): raise InputError(f"The weight of a divergence must be a number of 0 or more, but beta={beta} was given: take beta=1.")
-        self.settings = dict(image_size=image_size, latent_dim=latent_dim, state_dim=state_dim, where_dim=where_dim, patch=patch, attention_steps=attention_steps, beta=beta, width=width, order=order)
-        self.beta, w = beta, width
-        self.encode = _mlp(3*patch**2 + state_dim, w, w, w//2, w//8, 2*latent_dim)
+        self.settings = dict(image_size=image_size, latent_dim=latent_dim, state_dim=state_dim, where_dim=where_dim, patch=patch, attention_steps=attention_steps, beta=beta, width=width, order=order, layers=layers)
+        self.beta, w, seen, what = beta, width, 3*patch**2 + state_dim, state_dim - where_dim
+        if layers == "released": self.encode, self.draw = _released(w, seen, latent_dim, what, patch)
+        else: self.encode, self.draw = _mlp(seen, w, w, w//2, w//8, 2*latent_dim), _mlp(what, w, w//2, w//4, patch**2)
         self.remember = nn.LSTMCell(latent_dim + patch**2, state_dim)
-        self.draw = _mlp(state_dim - where_dim, w, w//2, w//4, patch**2)
         self.place = _mlp(where_dim, 64, 32, 6)
         nn.init.zeros_(self.place[-1].weight)
         with torch.no_grad(): self.place[-1].bias.copy_(torch.tensor([1., 0, 0, 0, 1, 0]))  # look at everything, until told better
