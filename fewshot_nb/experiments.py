@@ -27,6 +27,7 @@ class Experiment:
     needs: list = field(default_factory=list)  # names of experiments whose rows it reads
     sweep: list = field(default_factory=list)  # the settings that form the grid, and so a row's key
     chunk: int = 1  # how many settings belong into one job
+    together: str = ""  # dotted name of a function settings -> lists of settings that cost less when they are computed as one
     work: str = ""  # the arithmetic of a setting, to foretell hours: a setting that it grows with (tasks), or the dotted name of a function
     labels: list = field(default_factory=list)  # what else names its rows, beside profile, data and settings: [critics]
     bank: str = "fewshot_nb.data.source.resolve"  # dotted name of a function: parameter `data` -> name of the data in rows
@@ -104,7 +105,7 @@ def rows(
     labels = dict(profile=profile, **also)
     settings = [{**labels, **s} for s in self.grid(profile, seed)]
     results = Results(self.folder(profile, out, also["data"]), self.name, self.version, self.keys(profile), device=device)
-    if which != "none": compute(_chosen(self, settings, which), functools.partial(_unlabelled, worker, list(labels)), results, jobs)
+    if which != "none": compute(_chosen(self, settings, which), functools.partial(_unlabelled, worker, list(labels)), results, jobs, together=self.together and named(self.together))
     table, keys = results.read(), {key_of(s) for s in settings}
     wanted = [key_of({k: r[k] for k in settings[0]}) in keys for r in table.to_dict("records")]
     return table[wanted].reset_index(drop=True)
@@ -112,8 +113,9 @@ def rows(
 Experiment.rows = rows
 
 def _unlabelled(worker, labels, setting):
-    "Call the worker with the settings that are its business."
-    return worker({k: v for k, v in setting.items() if k not in labels})
+    "Call the worker with the settings that are its business, or with those of each of several."
+    strip = lambda s: {k: v for k, v in s.items() if k not in labels}
+    return worker([strip(s) for s in setting] if isinstance(setting, list) else strip(setting))
 
 def where(self: Experiment, profile: str, out="runs/results", source: str = "omniglot") -> Path:
     "The folder of a profile's rows, checkpoints and pictures: under `out`, or the committed evidence."

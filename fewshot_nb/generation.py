@@ -97,20 +97,23 @@ def judge(
 Exam.look, Exam.judge = look, judge
 
 # %% ../nbs/api/70_generation.ipynb #654e933f
-def mark(s: dict) -> str:
+def mark(s) -> str:
     "A short file name for a setting."
     return hashlib.sha256(json.dumps(s, sort_keys=True).encode()).hexdigest()[:16]
 
 def _called(s, fit, prototypes):
-    "The name of a training's files, and its name for the progress bar."
-    title, beta = GENERATORS[s.get("model", "vae-ns")].title, f"beta{s['beta']:g}-" if "beta" in s else ""
+    "The name of a training's files."
+    kind, beta = GENERATORS[s.get("model", "vae-ns")], f"beta{s['beta']:g}-" if "beta" in s else ""
     also = {} if prototypes is None else dict(prototypes=prototypes.tolist())
-    name = f"{title.replace('-', '').lower()}-{beta}seed{s['seed']}-{mark(s | dict(source=fit.source, classes=fit.classes) | also)}"
-    return name, f"{title} {beta.replace('beta', 'beta ').replace('-', ' ')}seed {s['seed']}"
+    return f"{kind.title.replace('-', '').lower()}-{beta}seed{s['seed']}-{mark(s | dict(source=fit.source, classes=fit.classes) | also)}"
+
+def _title(s):
+    "The name of a training for its progress bar."
+    return GENERATORS[s.get("model", "vae-ns")].title + (f" beta {s['beta']:g}" if "beta" in s else "")
 
 # %% ../nbs/api/70_generation.ipynb #58970691
 def generator_row(
-    setting: dict,  # what differs from `PAPER`
+    setting: dict | list,  # what differs from the published setting; or several that `generators.alike` puts together
     fit: Bank,  # the images to learn from, on the device
     judged: Bank,  # the exam's classes at the model's size
     exam: Exam,  # with its bank on the same device
@@ -118,26 +121,37 @@ def generator_row(
     prototypes: Int[Tensor, "class"] | None = None,  # the number in `fit` of each class's prototype, for generators that learn from them
     keep: bool = False,  # write the trained model to `models` in the folder, see `generators.read`
     **kwargs,  # for `generators.train`: `compile`, `every`, `seconds`, `look` (steps between two sample sheets)
-) -> dict:  # all settings, then metrics, `seconds` of training and `step_seconds`, `judge` (the critics), `source` (the data), `sheet` (a file name)
-    "Train one generator, let it draw for every class of the exam, and judge it."
-    s = settle(setting)
-    model, steps = make_model(s).to(fit.device), steps_of(s, fit)
-    (name, desc), folder = _called(s, fit, prototypes), folder and Path(folder)
-    checkpoint, shown = folder and folder/"checkpoints"/f"{name}.pt", judged.take(exam.prototypes)
-    draw = lambda model, classes=shown: model.sample(classes, s["samples"], torch_rng(s["seed"], "samples", device=fit.device))
+) -> dict | list:  # all settings, then metrics, `seconds` of training and `step_seconds`, `judge` (the critics), `source` (the data), `sheet` (a file name); of several one each
+    "Train a generator, let it draw for every class of the exam, and judge it."
+    several = isinstance(setting, list)
+    each, folder = [settle(s) for s in (setting if several else [setting])], folder and Path(folder)
+    models, names, shown = [make_model(s).to(fit.device) for s in each], [_called(s, fit, prototypes) for s in each], judged.take(exam.prototypes)
+    def draw(s, model, classes=shown): return model.sample(classes, s["samples"], torch_rng(s["seed"], "samples", device=fit.device))
     def watch(state):
-        if folder: save_sheet(folder/"sheets"/f"{name}-step{state.step:07}.npz", some := shown[_spread(len(shown))], draw(state.model, some))
-    state = train(s, model, fit, prototypes, checkpoint=checkpoint, desc=desc, watch=watch, **kwargs)
-    drawn = draw(model)
-    last = {k: v for k, v in state.history[-1].items() if k != "step"} if state.history else {}
+        some = shown[_spread(len(shown))]
+        for s, model, name in zip(each, models, names):
+            if folder: save_sheet(folder/"sheets"/f"{name}-step{state.step:07}.npz", some, draw(s, model, some))
+    checkpoint = folder and folder/"checkpoints"/f"{names[0]}{f'-{mark(names)}' if several else ''}.pt"
+    desc = f"{_title(each[0])} seed{'s' if several else ''} {', '.join(str(s['seed']) for s in each)}"
+    state = train(*((each, models) if several else (each[0], models[0])), fit, prototypes, checkpoint=checkpoint, desc=desc, watch=watch, **kwargs)
+    rows = []
+    for i, (s, model, name) in enumerate(zip(each, models, names)):
+        last = {k: v[i] if isinstance(v, list) else v for k, v in (state.history[-1] if state.history else {}).items() if k != "step"}
+        rows.append(_row(s, model, name, draw(s, model), last, state.seconds/len(each), fit, shown, exam, folder, keep) | (dict(together=len(each)) if several else {}))
+    if folder: checkpoint.unlink(missing_ok=True)
+    return rows if several else rows[0]
+
+# %% ../nbs/api/70_generation.ipynb #cc23c7a0
+def _row(s, model, name, drawn, last, seconds, fit, shown, exam, folder, keep):
+    "The row of a trained model; its sheet, and the model where it is to be kept."
+    steps = steps_of(s, fit)
     widths = dict(widths=",".join(map(str, model.settings["widths"]))) if "widths" in s else {}
     row = dict(s | widths, steps=steps, parameters=parameter_count(model), images=steps*GENERATORS[s.get("model", "vae-ns")].images(s),
-               **last, **exam.judge(drawn, s["cut"], s["seed"]), **exam.human, seconds=state.seconds, step_seconds=state.seconds/max(1, steps),
+               **last, **exam.judge(drawn, s["cut"], s["seed"]), **exam.human, seconds=seconds, step_seconds=seconds/max(1, steps),
                judge=exam.critics.name, source=fit.source, sheet=f"{name}.npz")
     if folder:
         save_sheet(folder/"sheets"/row["sheet"], shown, drawn)
         if keep: save(model, folder/"models"/f"{name}.safetensors", {k: v for k, v in row.items() if v is not None})
-        checkpoint.unlink(missing_ok=True)
     return row
 
 # %% ../nbs/api/70_generation.ipynb #1430c827
@@ -216,7 +230,7 @@ def _fit_prototypes(data, critics, device, weights, tune):
 
 # %% ../nbs/api/70_generation.ipynb #5a6b6e65
 def row(
-    setting: dict,  # what names the row, for instance `dict(model="vae-stn", beta=3, seed=0)`; see `generators.settle`
+    setting: dict | list,  # what names the row, for instance `dict(model="vae-stn", beta=3, seed=0)`, see `generators.settle`; or several that `generators.alike` puts together
     folder=None,  # where checkpoint and sample sheets go
     data: str = "auto",  # "auto", "glyphs", "omniglot", or a folder that holds Omniglot
     critics: str = "auto",  # see `models.backbones.critics`
@@ -228,14 +242,14 @@ def row(
     keep: bool = False,  # write the trained model to `models` in the folder
     compile: str = "off",  # one of `train.loop.COMPILE`: how the training runs, not what it computes
     **fixed,  # settings shared by the whole grid
-) -> dict:  # see `generator_row`
+) -> dict | list:  # see `generator_row`
     "One row of an experiment: train a generator under a setting and judge it on the test characters of the weak split."
-    s = settle({**fixed, **setting})
-    device = core.device(device)
+    each = [{**fixed, **s} for s in (setting if isinstance(setting, list) else [setting])]
+    s, device = settle(each[0]), core.device(device)
     fit, judged = (b.to(device) for b in fit_and_judged(s["image_size"], str(data), tune))
     where = str(data), critics, str(device), weights, tune
     prototypes = _fit_prototypes(*where) if s.get("pairs") == "prototype" else None
-    return generator_row(s, fit, judged, exam_of(*where), folder, prototypes, keep, seconds=every_seconds, look=look, compile=compile)
+    return generator_row(each if isinstance(setting, list) else each[0], fit, judged, exam_of(*where), folder, prototypes, keep, seconds=every_seconds, look=look, compile=compile)
 
 beta_row = row  # as `exp_beta` calls it
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAPER', 'MODEL', 'TRAINING', 'NS', 'STN_PAPER', 'STN_MODEL', 'STN_TRAINING', 'STN', 'GAN_PAPER', 'GAN_MODEL',
            'GAN_TRAINING', 'GENERATORS', 'PRESETS', 'OWN', 'Generator', 'make_critic', 'settle', 'make_model',
-           'steps_of', 'train', 'work', 'Arithmetic', 'step_work', 'save', 'read', 'own']
+           'steps_of', 'train', 'alike', 'work', 'Arithmetic', 'step_work', 'save', 'read', 'own']
 
 # %% ../nbs/api/49_generators.ipynb #7c6fe549
 import functools, json, math
@@ -41,6 +41,7 @@ class Generator:
     losses: Callable  # (model, settings, how many) -> the losses of one step of that many sets or pairs, [(how often, function)], to count its arithmetic
     images: Callable  # settings -> images that a step looks at
     fixed: dict = field(default_factory=dict)  # settings of the network that make this kind
+    together: bool = False  # whether `train` takes several models whose settings differ in the seed alone, and is faster so
 
 # %% ../nbs/api/49_generators.ipynb #c3b995fd
 PAPER = dict(
@@ -97,7 +98,8 @@ def _seeded(seed, what, make):
 
 # %% ../nbs/api/49_generators.ipynb #c4e18036
 def _train_gan(model, bank, steps, s, prototypes, **kw):
-    return train_adversarial(model, make_critic(s).to(bank.device), bank, steps, prototypes, betas=(s["beta1"], .9), weight=s["penalty"], **{k: s[k] for k in GAN_TRAINING}, **kw)
+    critics = [make_critic(dict(s, seed=i)).to(bank.device) for i in s["seed"]] if isinstance(s["seed"], list) else make_critic(s).to(bank.device)
+    return train_adversarial(model, critics, bank, steps, prototypes, betas=(s["beta1"], .9), weight=s["penalty"], **{k: s[k] for k in GAN_TRAINING}, **kw)
 
 def _gan_losses(model, s, n):
     critic, x, z = PairCritic(s["image_size"], s["critic_width"], s["critic_dense"], s["critic_inner"]), _noise(n, s), torch.randn(n, s["latent_dim"])
@@ -107,7 +109,7 @@ def _gan_losses(model, s, n):
     return [(s["critic_steps"], of_critic), (1, lambda: generator_loss(critic, model(x, z), x))]
 
 def _gan(title, skips):
-    return Generator(title, DAGAN, GAN_PAPER, GAN_MODEL, GAN_TRAINING, _train_gan, _gan_losses, lambda s: s["batch"]*s["critic_steps"], dict(skips=skips))
+    return Generator(title, DAGAN, GAN_PAPER, GAN_MODEL, GAN_TRAINING, _train_gan, _gan_losses, lambda s: s["batch"]*s["critic_steps"], dict(skips=skips), together=True)
 
 GENERATORS = {"vae-ns": NS, "vae-stn": STN, "da-gan-un": _gan("DA-GAN-UN", True), "da-gan-rn": _gan("DA-GAN-RN", False)}
 
@@ -163,17 +165,32 @@ def steps_of(
     return s["epochs"]*math.ceil(bank.n/(s["batch"]*s.get("critic_steps", 1)))
 
 def train(
-    setting: dict,  # see `settle`
-    model: nn.Module,  # of `make_model`, on the bank's device; trained in place
+    setting: dict | list,  # see `settle`; or several that `alike` puts together
+    model: nn.Module | list,  # of `make_model`, on the bank's device; or one for each setting; trained in place
     bank: Bank,  # the images to learn from
     prototypes: Int[Tensor, "class"] | None = None,  # the number in `bank` of each class's prototype; VAE-NS needs none
     **kwargs,  # `compile` (one of `train.loop.COMPILE`), `checkpoint`, `settings`, `desc`, and what `train.loop.run` takes
 ) -> State:
     "Train a generator of any kind, resumable bit for bit on a CPU."
-    s = settle(setting)
+    if isinstance(setting, list):
+        if len(alike(setting, len(setting))) != 1: raise InputError(f"These {len(setting)} settings cannot be trained together: give settings of one DA-GAN that differ in the seed alone.")
+        s = dict(settle(setting[0]), seed=[settle(other)["seed"] for other in setting])
+    else: s = settle(setting)
     steps = steps_of(s, bank)
     kind = GENERATORS[s.get("model", "vae-ns")]
     return kind.train(model, bank, steps, s, prototypes, **{"log": min(50, max(1, steps)), "desc": f"{kind.title} seed {s['seed']}", **kwargs})
+
+# %% ../nbs/api/49_generators.ipynb #f2cfa5c6
+def alike(
+    settings: list,  # of a grid: what `settle` takes, and what else names their rows
+    most: int = 4,  # settings in a list
+) -> list[list]:  # every setting once; those of a list differ in the seed alone
+    "Which settings are trained together."
+    groups = {}
+    for i, s in enumerate(settings):
+        together = choose(s.get("model") or "vae-ns", GENERATORS, "model") and GENERATORS[s.get("model") or "vae-ns"].together
+        groups.setdefault(repr(sorted((k, v) for k, v in s.items() if k != "seed")) if together else i, []).append(s)
+    return [group[i:i + most] for group in groups.values() for i in range(0, len(group), most)]
 
 # %% ../nbs/api/49_generators.ipynb #b7b58bac
 def work(

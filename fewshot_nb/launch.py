@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 from .core import InputError, choose, cores, writable, written_whole
 from . import experiments
-from .experiments import Experiment
+from .experiments import Experiment, named
 from .results import Results
 
 # %% ../nbs/api/64_launch.ipynb #9c9a7c61
@@ -90,9 +90,10 @@ def plan(
         name = "-".join([e.name, profile, source, number])
         return Job(name, str(e.path), {**base, "rows": rows}, f"{out}/{e.name}/jobs/{name}.ipynb")
     jobs = []
-    for start in range(0, len(settings), e.chunk):
-        todo = [{k: s[k] for k in e.sweep} for s in settings[start:start + e.chunk] if s in missing]
-        if todo: jobs.append(job(f"{start//e.chunk:04}", todo))
+    pieces = named(e.together)(settings) if e.together else [settings[i:i + e.chunk] for i in range(0, len(settings), e.chunk)]
+    for number, piece in enumerate(pieces):
+        todo = [{k: s[k] for k in e.sweep} for s in piece if s in missing]
+        if todo: jobs.append(job(f"{number:04}", todo))
     return Plan(e, source, len(settings), missing, jobs, job("draw", "none"))
 
 # %% ../nbs/api/64_launch.ipynb #3cb390c0
@@ -120,8 +121,8 @@ def _local(jobs, at_once, **_):
     places = [dict(OMP_NUM_THREADS=share, **({"CUDA_VISIBLE_DEVICES": str(i % gpus)} if gpus else {})) for i in range(at_once)]
     packed = {json.dumps(asdict(j)): j for j in jobs}
     yield None, at_once
-    for n, (setting, rows, _) in enumerate(finished([dict(job=text) for text in packed], _run_packed, at_once, places), 1):
-        yield packed[setting["job"]], rows[0].get("message")
+    for n, ((setting,), ((row, *_),), _) in enumerate(finished([[dict(job=text)] for text in packed], _run_packed, at_once, places), 1):
+        yield packed[setting["job"]], row.get("message")
         yield None, min(at_once, len(jobs) - n)
 
 def _gpus():

@@ -25,16 +25,20 @@ def failure(
     text = " ".join(str(error).split()) or "no message"
     return dict(status="failed", cell=at, message=text if isinstance(error, InputError) else f"{type(error).__name__}: {text}")
 
-def _attempt(worker, setting):
-    "`(rows, seconds)` of one setting; a failure is a row, too."
+def _attempt(worker, piece):
+    "`(rows of each setting, seconds)` of a list of settings that are computed together; a failure is a row, too."
     began = time.perf_counter()
     try:
-        rows = worker(dict(setting))
-        rows = rows.to_dict("records") if hasattr(rows, "to_dict") and not isinstance(rows, dict) else [rows] if isinstance(rows, dict) else list(rows)
-        if not rows: raise ValueError("the worker returned no rows")
-        rows = [{k: plain(v) for k, v in {**setting, **row}.items()} for row in rows]
-    except Exception as e: rows = [{**setting, **failure(e)}]
+        found = [worker(dict(piece[0]))] if len(piece) == 1 else worker([dict(s) for s in piece])
+        rows = [_plain(s, r) for s, r in zip(piece, found, strict=True)]
+    except Exception as e: rows = [[{**piece[0], **failure(e)}]] if len(piece) == 1 else [_attempt(worker, [s])[0][0] for s in piece]  # one that fails takes none with it
     return rows, time.perf_counter() - began
+
+def _plain(setting, rows):
+    "What a worker returned for a setting, as a list of dicts of plain values."
+    rows = rows.to_dict("records") if hasattr(rows, "to_dict") and not isinstance(rows, dict) else [rows] if isinstance(rows, dict) else list(rows)
+    if not rows: raise ValueError("the worker returned no rows")
+    return [{k: plain(v) for k, v in {**setting, **row}.items()} for row in rows]
 
 # %% ../nbs/api/62_pool.ipynb #9a2ce5e2
 _ONE_THREAD = {f"{lib}_NUM_THREADS": "1" for lib in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")}
@@ -71,7 +75,7 @@ def _end_with_parent():
     os._exit(1)
 
 class _Child:
-    "A spawned process and the setting that it works on."
+    "A spawned process and the piece that it works on."
     def __init__(self, worker, place):
         self.place = place  # environment variables of its own
         context = multiprocessing.get_context("spawn")
@@ -79,20 +83,21 @@ class _Child:
         self.process = context.Process(target=_child, args=(worker, theirs), daemon=True)
         with _environment({**_ONE_THREAD, **place}): self.process.start()
         theirs.close()
-        self.setting = None
+        self.piece = None
 
-    def give(self, setting):
-        self.setting, self.began = setting, time.perf_counter()
-        with contextlib.suppress(OSError): self.pipe.send(setting)  # a dead child is noticed when it is asked
+    def give(self, piece):
+        self.piece, self.began = piece, time.perf_counter()
+        with contextlib.suppress(OSError): self.pipe.send(piece)  # a dead child is noticed when it is asked
 
     def take(self):
-        "`(rows, seconds)` of the setting; a child that died (out of memory, a crash below Python) is a failed row."
+        "`(rows of each setting, seconds)` of the piece; a child that died (out of memory, a crash below Python) is a failed row."
         try: return self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
             code = self.process.exitcode
             why = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            return [dict(self.setting, status="failed", cell="", message=f"the process was {why}, perhaps for want of memory" if code < 0 else f"the process {why}")], time.perf_counter() - self.began
+            message = f"the process was {why}, perhaps for want of memory" if code < 0 else f"the process {why}"
+            return [[dict(s, status="failed", cell="", message=message)] for s in self.piece], time.perf_counter() - self.began
 
     def end(self):
         self.process.kill()
@@ -101,26 +106,26 @@ class _Child:
 
 # %% ../nbs/api/62_pool.ipynb #427af209
 def finished(
-    settings: list,  # dicts
-    worker,  # `worker(setting) -> rows`, importable
+    pieces: list,  # lists of settings (dicts) that are computed together
+    worker,  # `worker(setting) -> rows`, or for several `worker(settings)` with rows for each; importable
     jobs: int,  # processes at a time
     places: list | None = None,  # environment variables of each process: which GPU, how many threads
 ):
-    "Yield `(setting, rows, seconds)` as the settings finish, `jobs` at a time. Children end with the loop, however it ends."
-    waiting, children = list(settings)[::-1], []
+    "Yield `(piece, rows of each setting, seconds)` as the pieces finish, `jobs` at a time. Children end with the loop, however it ends."
+    waiting, children = list(pieces)[::-1], []
     try:
         children += [_Child(worker, (places or [{}]*jobs)[i]) for i in range(min(jobs, len(waiting)))]
         for child in children: child.give(waiting.pop())
-        while busy := {c.pipe: c for c in children if c.setting is not None}:
+        while busy := {c.pipe: c for c in children if c.piece is not None}:
             for pipe in wait(list(busy)):
                 child = busy[pipe]
-                setting, (rows, seconds) = child.setting, child.take()
+                piece, (rows, seconds) = child.piece, child.take()
                 if not child.process.is_alive() and waiting:
                     children.remove(child); child.end()
                     children.append(child := _Child(worker, child.place))
-                child.setting = None
+                child.piece = None
                 if waiting: child.give(waiting.pop())
-                yield setting, rows, seconds
+                yield piece, rows, seconds
     finally:
         for child in children: child.end()
 
@@ -131,6 +136,7 @@ def compute(
     results: Results,  # where the rows are, and go to
     jobs: int = 0,  # one-thread processes at a time; 0: one a core, or one for a GPU; 1 computes in this process
     desc: str = "",  # for the progress bar
+    together=None,  # `together(settings) -> lists of settings` that the worker takes as one, faster than one after the other; it then returns rows for each
 ):  # all rows of the settings that are good, as `results.read()`
     "Compute the missing settings of a grid; failures are rows, and are raised as one sentence when all the rest is done."
     if not isinstance(jobs, int) or jobs < 0: raise InputError(f"jobs must be a whole number from 0 (one a core) on, but {jobs!r} was given.")
@@ -138,13 +144,16 @@ def compute(
     jobs = jobs or (1 if device(results.device).type == "cuda" or not _importable(worker) else cores())
     if jobs > 1 and len(todo) > 1 and not _importable(worker):
         raise InputError(f"jobs={jobs} needs a worker that other processes can import, but this one lives in this session only: put it into a module, or take jobs=1.")
+    alone = [[s] for s in todo]
+    pieces = together(todo) if together else alone
+    if len(pieces) < jobs: pieces = alone  # processes that have nothing to do are slower still
     with contextlib.ExitStack() as stack:
-        if jobs == 1 or len(todo) < 2:
+        if jobs == 1 or len(pieces) < 2:
             stack.enter_context(_one_thread())
-            done = ((s, *_attempt(worker, s)) for s in todo)
-        else: done = stack.enter_context(contextlib.closing(finished(todo, worker, jobs)))
+            done = ((p, *_attempt(worker, p)) for p in pieces)
+        else: done = stack.enter_context(contextlib.closing(finished(pieces, worker, jobs)))
         bar = stack.enter_context(progress(total=len(todo), desc=desc or results.experiment))
-        for setting, rows, seconds in done:
+        for setting, rows, seconds in ((s, r, seconds/len(piece)) for piece, found, seconds in done for s, r in zip(piece, found)):
             results.write(rows, seconds, setting)
             failed += [(setting, r) for r in rows if r.get("status", "ok") != "ok"][:1]
             bar.update()

@@ -40,15 +40,18 @@ def settled(
     return of_volume(s, setting["volume"], setting.get("base") or 10, classes) if setting.get("volume") else s
 
 def row(
-    setting: dict,  # of a sweep's grid
+    setting: dict | list,  # of a sweep's grid; or several that `generators.alike` puts together
     data: str = "auto",  # see `data.source`
     **kwargs,  # for `generation.row`: folder, critics, device, ...
-) -> dict:  # the setting, then what `generation` tells of the model, `sets_done` and `steps_done`
+) -> dict | list:  # the setting, then what `generation` tells of the model, `sets_done` and `steps_done`
     "One row of a sweep: train a generator under a setting and judge it."
-    classes = generation.fit_and_judged(setting.get("image_size") or 50, str(data))[0].classes if setting.get("volume") else 0
-    s = settled(setting, classes)
-    found = generation.row(s, data=data, **kwargs)
-    return {**found, **setting, "sets_done": found.get("sets"), "steps_done": found["steps"]}
+    several = isinstance(setting, list)
+    each = setting if several else [setting]
+    classes = generation.fit_and_judged(each[0].get("image_size") or 50, str(data))[0].classes if each[0].get("volume") else 0
+    meant = [settled(s, classes) for s in each]
+    found = generation.row(meant if several else meant[0], data=data, **kwargs)
+    rows = [{**r, **s, "sets_done": r.get("sets"), "steps_done": r["steps"]} for r, s in zip(found if several else [found], each)]
+    return rows if several else rows[0]
 
 def work(
     setting: dict,  # of a sweep's grid, or a row of its results

@@ -6,20 +6,22 @@
 __all__ = ['train_adversarial']
 
 # %% ../../nbs/api/48_train_adversarial.ipynb #f1f9ba77
+from functools import partial
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from ..core import InputError, choose
+from ..core import InputError, choose, torch_rng
 from ..data.bank import Bank
 from ..models.backbones import PRECISIONS, autocast
 from ..models.dagan import critic_terms
 from .generative import draw_pairs, pairs_of
 from .loop import State, compiled, descend, run
+from .together import stacked, together, unstack
 
 # %% ../../nbs/api/48_train_adversarial.ipynb #61e5e061
 def train_adversarial(
-    model,  # `model(prototypes, z) -> drawings`, a `DAGAN`; trained in place
-    critic,  # `critic(drawings, prototypes) -> scores`, a `PairCritic`; trained in place
+    model,  # `model(prototypes, z) -> drawings`, a `DAGAN`; or a list of several of one shape; trained in place
+    critic,  # `critic(drawings, prototypes) -> scores`, a `PairCritic`; or as many; trained in place
     bank: Bank,  # the images to learn from, on the models' device
     steps: int,  # steps of the generator
     prototypes: Int[Tensor, "class"] | None = None,  # the number in `bank` of each class's prototype, see `metrics.prototypes`
@@ -31,39 +33,69 @@ def train_adversarial(
     weight: float = 10.,  # of the gradient penalty
     precision: str = "float32",  # one of `models.backbones.PRECISIONS`; losses and the gradient penalty stay in float32
     compile: str = "off",  # one of `train.loop.COMPILE`; dropout then falls on other units
-    seed: int = 0,  # names the training's random streams
+    seed: int | list = 0,  # names the training's random streams; one for each of several
     checkpoint=None,  # file to resume from and to write to
     settings: dict | None = None,  # further settings that the checkpoint must agree with
     **kwargs,  # for `train.loop.run`
-) -> State:
-    "Train a generator and its critic by WGAN-GP, resumable bit for bit on a CPU."
+) -> State:  # of several its history holds a value for each
+    "Train a generator and its critic by WGAN-GP, or several pairs of them together; resumable bit for bit on a CPU."
     if critic_steps < 1 or batch < 2: raise InputError(f"A training needs critic_steps of 1 or more and a batch of 2 or more, but critic_steps={critic_steps} and batch={batch} were given.")
     choose(precision, PRECISIONS, "precision")
-    (table, prototypes), latent = pairs_of(bank, pairs, prototypes), model.settings["latent_dim"]
-    for net in (model, critic): net.to(memory_format=torch.channels_last)  # faster on a CPU and a GPU, the same numbers up to rounding
-    def adam(net): return torch.optim.Adam(net.parameters(), lr=lr, betas=betas, fused=bank.device.type in ("cpu", "cuda"))
-    def fresh(state):
-        if compile == "graphs": torch.compiler.cudagraph_mark_step_begin()
-        real, shown = draw_pairs(table, batch, state.generator, prototypes)
-        return bank.take(real), bank.take(shown), torch.randn(batch, latent, generator=state.generator, device=bank.device)
-    terms, fool = (compiled(f, compile, bank.device) for f in (critic_terms, _fool))
-    generate = compiled(model.forward, compile, bank.device)
+    models, critics, seeds = (v if isinstance(v, list) else [v] for v in (model, critic, seed))
+    if not len(models) == len(critics) == len(seeds): raise InputError(f"Trainings together need a critic and a seed for each model, but {len(models)} models, {len(critics)} critics and {len(seeds)} seeds were given.")
+    (table, prototypes), settings = pairs_of(bank, pairs, prototypes), dict(settings or {}, steps=steps, pairs=pairs, batch=batch, critic_steps=critic_steps, lr=lr, betas=list(betas), weight=weight,
+        precision=precision, model=models[0].settings, bank=[bank.source, bank.n, *bank.shape], **(dict(seeds=seeds) if len(seeds) > 1 else {}))
+    state, at_once = _state(models, critics, seeds, bank.device, lr, betas)
+    fresh = _draws(bank, table, prototypes, batch, models[0].settings["latent_dim"], state, len(seeds))
+    judge, fool, generate = (compiled(f, compile, bank.device) for f in (
+        at_once(lambda critic, *seen: critic_terms(critic, *seen, weight, precision), state.critic),
+        at_once(lambda model, critic, *seen: _fool(model, critic, *seen, precision), state.model, state.critic),
+        at_once(lambda model, *seen: model(*seen), state.model)))
     def of_critic(state):
-        real, shown, z = fresh(state)
+        if compile == "graphs": torch.compiler.cudagraph_mark_step_begin()
+        real, shown, z, share = fresh(batch)
         with torch.no_grad(), autocast(precision, bank.device): drawn = generate(shown, z).to(shown.dtype)
-        share = torch.rand(batch, 1, 1, 1, generator=state.generator, device=bank.device)
-        return terms(state.critic, real, drawn, shown, share, weight, precision)
+        return judge(real, drawn, shown, share)
     def of_generator(state):
-        _, shown, z = fresh(state)
-        return fool(state.model, state.critic.requires_grad_(False), shown, z, precision)
+        if compile == "graphs": torch.compiler.cudagraph_mark_step_begin()
+        _, shown, z, _ = fresh()
+        return fool(shown, z)
     teach, draw = descend(of_critic, optimizer="critic_optimizer"), descend(of_generator, optimizer="optimizer")
     def step(state):
         state.critic.requires_grad_(True)
         for _ in range(critic_steps): told = teach(state)
+        state.critic.requires_grad_(False)
         return dict(told, generator=draw(state))
-    state = State(seed, bank.device, model=model.train(), critic=critic.train(), optimizer=adam(model), critic_optimizer=adam(critic))
-    mine = dict(steps=steps, pairs=pairs, batch=batch, critic_steps=critic_steps, lr=lr, betas=list(betas), weight=weight, precision=precision, model=model.settings, bank=[bank.source, bank.n, *bank.shape])
-    return run(step, state, steps, checkpoint, settings=dict(settings or {}, **mine), **kwargs)
+    def handed(state, then=None):
+        if len(seeds) > 1: unstack(state.model, models), unstack(state.critic, critics)
+        if then: then(state)
+    if watch := kwargs.pop("watch", None): kwargs["watch"] = lambda state: handed(state, watch)
+    run(step, state, steps, checkpoint, settings=settings, **kwargs)
+    handed(state)
+    return state
+
+# %% ../../nbs/api/48_train_adversarial.ipynb #c393229c
+def _draws(bank, table, prototypes, batch, latent, state, k):
+    "A function of the number of points between real and drawn: pairs (real, shown), noise and points, from each training's own stream."
+    def one(generator, points):
+        real, shown = draw_pairs(table, batch, generator, prototypes)
+        return real, shown, torch.randn(batch, latent, generator=generator, device=bank.device), torch.rand(points, 1, 1, 1, generator=generator, device=bank.device)
+    def fresh(points=0):
+        each = [one(state.parts[f"generator{i or ''}"], points) for i in range(k)]
+        real, shown, z, share = each[0] if k == 1 else map(torch.stack, zip(*each))
+        return bank.take(real), bank.take(shown), z, share
+    return fresh
+
+# %% ../../nbs/api/48_train_adversarial.ipynb #dfdf6374
+def _state(models, critics, seeds, device, lr, betas):
+    "The state of a training, and what makes a function of its networks one of tensors alone."
+    def adam(net): return torch.optim.Adam(net.parameters(), lr=lr, betas=betas, fused=device.type in ("cpu", "cuda"))
+    if len(seeds) > 1: (model, critic), at_once = map(stacked, (models, critics)), together
+    else:
+        (model,), (critic,), at_once = models, critics, partial
+        for net in (model, critic): net.to(memory_format=torch.channels_last)  # faster on a CPU and a GPU, the same numbers up to rounding
+    others = {f"generator{i}": torch_rng(s, "train", device=device) for i, s in enumerate(seeds) if i}
+    return State(seeds[0], device, model=model.train(), critic=critic.train(), optimizer=adam(model), critic_optimizer=adam(critic), **others), at_once
 
 # %% ../../nbs/api/48_train_adversarial.ipynb #68269eba
 def _fool(model, critic, prototypes, z, precision):

@@ -90,19 +90,19 @@ def restore(
 
 # %% ../../nbs/api/40_train_loop.ipynb #33d3c4a4
 def _note(state, scalars, log):
-    "Add a step's scalars to the running sums; every `log` steps move their means into the history, where they must be finite."
+    "Add a step's scalars (or vectors) to the running sums; every `log` steps move their means into the history, where they must be finite."
     if not isinstance(scalars, dict): scalars = dict(loss=scalars)
     for k, v in scalars.items():
         v = torch.as_tensor(v, dtype=torch.float32).detach()
         state.sums[k] = state.sums[k].to(v.device) + v if k in state.sums else v.clone()
     if state.step % log: return
-    means = {k: v.item()/log for k, v in state.sums.items()}
+    means = {k: [x/log for x in v.tolist()] if v.ndim else v.item()/log for k, v in state.sums.items()}
     _finite(means, state)
     state.history.append(dict(step=state.step, **means))
     state.sums = {}
 
 def _finite(values, state):
-    bad = [f"{k} {float(v)}" for k, v in values.items() if not np.isfinite(float(v))]
+    bad = [f"{k} {torch.as_tensor(v).tolist()}" for k, v in values.items() if not torch.as_tensor(v).isfinite().all()]
     if not bad: return
     rates = sorted({g["lr"] for p in state.parts.values() for g in getattr(p, "param_groups", [])})
     at = f" at learning rate {' and '.join(f'{r:g}' for r in rates)}" if rates else ""
@@ -117,7 +117,7 @@ def _sound(state):
 
 # %% ../../nbs/api/40_train_loop.ipynb #ca6bd00c
 def run(
-    step,  # `step(state)` does one step and returns its loss, or a dict of named scalars
+    step,  # `step(state)` does one step and returns its loss, or a dict of named scalars (of several trainings together: vectors)
     state: State,  # what it changes
     steps: int,  # stop when this many steps are done, counted from the beginning
     checkpoint=None,  # file to resume from and to write to; None for none
@@ -144,7 +144,7 @@ def run(
             state.step += 1
             _note(state, scalars, log)
             bar.update()
-            if state.step % log == 0: bar.set_postfix(loss=f"{state.history[-1].get('loss', 0):.4g}", refresh=False)
+            if state.step % log == 0: bar.set_postfix(loss=f"{np.mean(state.history[-1].get('loss', 0)):.4g}", refresh=False)
             if watch and state.step % look == 0: watch(state)
             now = time.monotonic()
             if ended() or (every and state.step % every == 0) or now - started > seconds:
@@ -162,7 +162,7 @@ def _clip_each(weights, bound):
     for g, norm in zip(grads, torch._foreach_norm(grads)): g.mul_((bound/norm.clamp_min(1e-12)).clamp_max(1.))
 
 def descend(
-    loss,  # `loss(state)` gives a scalar tensor, or a dict of named scalar tensors whose `loss` is the one to follow
+    loss,  # `loss(state)` gives a scalar tensor, or a dict of named scalar tensors whose `loss` is the one to follow; vectors (training,) where several are trained together
     schedule=None,  # `schedule(step)` gives the factor on the initial learning rate
     clamp: float | None = None,  # bound of each gradient entry
     clip: float | None = None,  # bound of the gradient's norm
@@ -177,7 +177,7 @@ def descend(
             for g in groups: g["lr"] = g.setdefault("initial_lr", g["lr"]) * schedule(state.step)
         out = loss(state)
         follow.zero_grad(set_to_none=True)
-        (out["loss"] if isinstance(out, dict) else out).backward()
+        (out["loss"] if isinstance(out, dict) else out).sum().backward()
         weights = [p for g in groups for p in g["params"]]
         if clamp: torch.nn.utils.clip_grad_value_(weights, clamp)
         if clip: torch.nn.utils.clip_grad_norm_(weights, clip)
