@@ -112,14 +112,17 @@ def paths(
     how: str = "path",  # one of `HOW`; with too few values for it, the points
     fine: int = 100,  # values of t along a fitted path
 ) -> tuple:  # t (n,), coordinates (seed, n, 2)
-    "The curve of each seed, over the values of t that all seeds have."
+    "The curve of each seed, over the values of t of the seed that has most of them; a seed that lacks one (of a fitted path: an end, or all but two) has no curve."
     choose(how, HOW, "curve")
-    grid = table.pivot_table(index=by, columns="seed", values=AXES).dropna()
-    t, y = grid.index.to_numpy(float), np.stack([grid[a].to_numpy(float) for a in AXES], -1)  # (level,), (level, seed, 2)
+    grid = table.pivot_table(index=by, columns="seed", values=AXES).sort_index()
+    there = grid[AXES[0]].notna() & grid[AXES[1]].notna()  # (level, seed)
+    t = there.index[there[there.sum().idxmax()]]
+    points = lambda seed, levels: np.stack([grid[a, seed][levels].to_numpy(float) for a in AXES], -1)
     if how == "path" and len(t) > 2:
-        at = np.linspace(t[0], t[-1], fine)
-        return at, np.stack([least_curve(t, y[:, s])(at) for s in range(y.shape[1])])
-    return t, (smooth(t, y) if how == "smooth" else y).swapaxes(0, 1)
+        at, own = np.linspace(t[0], t[-1], fine), {s: there.index[there[s]] for s in there}
+        return at, np.stack([least_curve(levels, points(s, levels))(at) for s, levels in own.items() if len(levels) > 2 and {t[0], t[-1]} <= set(levels)])
+    y = np.stack([points(s, t) for s in there if there[s][t].all()], 1)  # (level, seed, 2)
+    return t.to_numpy(float), (smooth(t, y) if how == "smooth" else y).swapaxes(0, 1)
 
 # %% ../nbs/api/55_curves.ipynb #96b095d7
 def straightness(

@@ -16,7 +16,6 @@ from .core import InputError, choose, read_arrays, save_arrays, torch_rng
 from .generation import Exam, fit_and_judged, mark
 from .metrics import distance_to_humans, human_features, place
 from .models.backbones import parameter_count
-from .results import evidence_folder
 
 # %% ../nbs/api/74_humans.ipynb #f5ae2a46
 def class_places(
@@ -87,6 +86,7 @@ def row(
     places, name = class_places(exam, drawn, cut=size < exam.size), f"{s['model']}-seed{full['seed']}-{mark(full | dict(made=setting.get('made'), source=exam.source))}"
     save_places(folder/"classes"/f"{name}.npz", places)
     generation.save_sheet(folder/"sheets"/f"{name}.npz", shown, drawn)
+    if found: found["training"] = found["sheet"]  # the sheet here is another
     whole = dict(diversity=places["diversity"].mean(), recognizability=places["recognizability"].mean(), parameters=parameter_count(model), image_size=size, **exam.human, judge=exam.critics.name, source=exam.source)
     return {**found, **setting, **whole, "classes_file": f"{name}.npz", "sheet": f"{name}.npz"}
 
@@ -122,6 +122,16 @@ def _concepts(exam, bank, features):
 # %% ../nbs/api/74_humans.ipynb #d8a047c4
 STUDY = "exp_models", "exp_beta", "exp_context", "exp_attention", "exp_latent"
 
+def _each_once(parts):
+    "All rows, each training once: sweeps cross at a common setting, and what the package ships was trained in `exp_models`."
+    every = pd.concat([p.dropna(axis=1, how="all") for p in parts if len(p)], ignore_index=True)
+    every = every.reindex(columns=[*every.columns, *(c for c in ("model", "made", "training", "sheet") if c not in every)])
+    every["model"] = every.model.fillna("vae-ns")  # older rows know no other
+    training = every.training.fillna(every.sheet)  # a file name that tells a training's settings and seed
+    one = pd.Series(list(zip(every.model, every.seed)), every.index)
+    shipped = every.made.eq("shipped") & one.isin(one[every.experiment == "exp_models"])
+    return every[~(shipped | training.notna() & training.duplicated())].reset_index(drop=True)
+
 def all_models(
     table: pd.DataFrame,  # of `exp_humans`
     profile: str,  # smoke, laptop, gpu, paper; or committed
@@ -129,15 +139,13 @@ def all_models(
 ) -> pd.DataFrame:  # columns experiment, model, seed, diversity, recognizability, and the settings that are swept; distance
     "Every model of the study with its distance to people, z-scored over all of them."
     ran, source, critics = (table[k].iloc[0] for k in ("profile", "data", "critics"))
-    parts = []
+    parts = [table]
     for name in STUDY:
         if name not in experiments.names(): continue
         for sweep in (p for p in (ran, f"{ran}_stn") if p in experiments.find(name).profiles):  # exp_beta has profiles of their own for VAE-STN
-            more = sweeps.others(name, sweep, evidence_folder(name) if profile == "committed" else out, source)
+            more = sweeps.others(name, sweep, None if profile == "committed" else out, source)
             if len(more): parts.append(more[more.critics == critics])
-    twice = table.get("made", pd.Series(index=table.index)).eq("shipped") & table.model.isin([m for p in parts if p.experiment.iloc[0] == "exp_models" for m in p.model])  # what ships was trained in exp_models
-    every = pd.concat([p.dropna(axis=1, how="all") for p in (table[~twice], *parts) if len(p)], ignore_index=True)
-    every["model"] = (every.model if "model" in every else pd.Series(np.nan, every.index)).fillna("vae-ns")  # older rows know no other
+    every = _each_once(parts)
     columns = ["experiment", "model", "seed", "diversity", "recognizability", *[k for k in ("beta", "context", "attention_steps", "latent_dim", "made", "preset") if k in every]]
     human = table.human_diversity.iloc[0], table.human_recognizability.iloc[0]
     return every[columns].assign(distance=distance_to_humans(every[["diversity", "recognizability"]], human))

@@ -68,13 +68,13 @@ work.unit = "floating-point operations"
 def others(
     name: str,  # of another experiment: "exp_context"
     profile: str,  # smoke, laptop, gpu, paper; or committed
-    out="runs/results",  # the folder of all results
+    out="runs/results",  # the folder of all results; None: committed rows only
     source: str = "omniglot",  # the name of the data in the rows
 ):  # a DataFrame, empty where there are no rows
     "The rows of another experiment under the same profile, or else its committed ones of that profile."
     from fewshot_nb.results import committed
     e = experiments.find(name)
-    found = e.results(profile, source, out) if profile in e.profiles else None
+    found = e.results(profile, source, out) if out is not None and profile in e.profiles else None
     if found is not None and len(made := found.read()): return made
     try: kept = e.rows(None, "committed") if profile == "committed" else committed(name)
     except InputError: return pd.DataFrame()

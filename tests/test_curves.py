@@ -79,10 +79,12 @@ def test_paths_of_tables_with_holes():
     t = np.repeat(np.arange(5.), 2)
     table = pd.DataFrame(dict(beta=t, seed=[0, 1]*5, diversity=2 - .1*t, recognizability=60 + t - t**2)).drop(3)  # seed 1 lacks a value
     at, found = curves.paths(table, "beta", "points")
-    assert at.tolist() == [0, 2, 3, 4] and found.shape == (2, 4, 2)
+    assert at.tolist() == [0, 1, 2, 3, 4] and found.shape == (1, 5, 2)  # no value is given up: the seed that has them all is drawn
     at, found = curves.paths(table, "beta")
-    assert np.allclose(found, np.stack([2 - .1*at, 60 + at - at**2], -1), atol=1e-4)
-    with pytest.raises(InputError, match="even steps"): curves.paths(table, "beta", "smooth")
+    assert found.shape == (2, 100, 2) and np.allclose(found, np.stack([2 - .1*at, 60 + at - at**2], -1), atol=1e-4)  # a fit bridges the hole
+    with pytest.raises(InputError, match="even steps"): curves.paths(table[table.beta != 1], "beta", "smooth")
+    lone = pd.concat([table[table.seed == 0], table[(table.seed == 1) & (table.beta < 3)], table[:1].assign(seed=2)])  # without an end; one value alone
+    assert curves.paths(lone, "beta")[1].shape == (1, 100, 2) and len(curves.three({"vae-ns": lone}, "beta").axes) == 3
     with pytest.raises(InputError, match="did you mean smooth"): curves.paths(table, "beta", "smoth")
 
 
