@@ -130,7 +130,7 @@ def generator_row(
     def watch(state):
         some = shown[_spread(len(shown))]
         for s, model, name in zip(each, models, names):
-            if folder: save_sheet(folder/"sheets"/f"{name}-step{state.step:07}.npz", some, draw(s, model, some))
+            if folder and state.step < steps_of(s, fit): save_sheet(folder/"sheets"/f"{name}-step{state.step:07}.npz", some, draw(s, model, some))
     checkpoint = folder and folder/"checkpoints"/f"{names[0]}{f'-{mark(names)}' if several else ''}.pt"
     desc = f"{_title(each[0])} seed{'s' if several else ''} {', '.join(str(s['seed']) for s in each)}"
     state = train(*((each, models) if several else (each[0], models[0])), fit, prototypes, checkpoint=checkpoint, desc=desc, watch=watch, **kwargs)
@@ -238,7 +238,7 @@ def row(
     device="auto",  # where to compute
     tune: bool = False,  # hold out training characters and judge on them instead of the test characters
     every_seconds: float = 30.,  # how often to write the checkpoint
-    look: int = 1_000_000,  # steps between two sample sheets during the training
+    look: int | None = None,  # steps between two sample sheets during the training; None: a fifth of it
     keep: bool = False,  # write the trained model to `models` in the folder
     compile: str = "off",  # one of `train.loop.COMPILE`: how the training runs, not what it computes
     **fixed,  # settings shared by the whole grid
@@ -249,7 +249,7 @@ def row(
     fit, judged = (b.to(device) for b in fit_and_judged(s["image_size"], str(data), tune))
     where = str(data), critics, str(device), weights, tune
     prototypes = _fit_prototypes(*where) if s.get("pairs") == "prototype" else None
-    return generator_row(each if isinstance(setting, list) else each[0], fit, judged, exam_of(*where), folder, prototypes, keep, seconds=every_seconds, look=look, compile=compile)
+    return generator_row(each if isinstance(setting, list) else each[0], fit, judged, exam_of(*where), folder, prototypes, keep, seconds=every_seconds, look=look or max(1, steps_of(s, fit)//5), compile=compile)
 
 beta_row = row  # as `exp_beta` calls it
 
