@@ -220,6 +220,7 @@ def silhouette(
 def flattened(
     features: Float[Tensor, "class sample dim"],
     seed: int = 0,
+    steps: int = 500,  # of t-SNE's descent, 250 or more; see above for what 1,000 would change
 ) -> tuple:  # (class, sample, 2) places, and how they were found: "t-SNE" or "PCA (t-SNE needs scikit-learn)"
     "Features in the plane."
     x = features.flatten(0, 1).double().cpu()
@@ -229,7 +230,7 @@ def flattened(
     except ImportError: return start.unflatten(0, features.shape[:2]).numpy(), "PCA (t-SNE needs scikit-learn)"
     start = (1e-4*start/start[:, 0].std()).numpy().astype(np.float32)
     placer = TSNE(perplexity=min(30., (len(x) - 1)/3), init=start, random_state=seed)
-    placer.set_params(**{"max_iter" if "max_iter" in placer.get_params() else "n_iter": 500})  # from the principal axes half of its usual steps are enough
+    placer.set_params(**{"max_iter" if "max_iter" in placer.get_params() else "n_iter": steps})
     placed = placer.fit_transform(x.numpy().astype(np.float32))
     return placed.reshape(*features.shape[:2], 2), "t-SNE"
 
