@@ -142,7 +142,8 @@ def all_models(
     parts = [table]
     for name in STUDY:
         if name not in experiments.names(): continue
-        for sweep in (p for p in (ran, f"{ran}_stn") if p in experiments.find(name).profiles):  # exp_beta has profiles of their own for VAE-STN
+        alike = ran, f"{ran}_stn", *(["hour"] if ran == "laptop" else [])  # exp_beta has profiles of their own for VAE-STN, exp_models more seeds in an hour
+        for sweep in (p for p in alike if p in experiments.find(name).profiles):
             more = sweeps.others(name, sweep, None if profile == "committed" else out, source)
             if len(more): parts.append(more[more.critics == critics])
     every = _each_once(parts)
