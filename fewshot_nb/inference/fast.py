@@ -220,36 +220,38 @@ def _adam_step(w, g, m, v, temperature, lr, correct1, correct2):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #3da5201c
 @_jit
-def _tim_task(w, z, y, alpha, ce, marginal, conditional, temperature, steps, lr):
-    "Train the weights `w` (way, dim) of one task in place on features `z` (sample, dim), of which the first `n` have the one-hot labels `y` (way, n)."
-    (way, dim), samples, n = w.shape, len(z), y.shape[1]
+def _tim_tasks(W, Z, Y, alpha, ce, marginal, conditional, temperature, steps, lr):
+    "Train the weights `W` (task, way, dim) in place on features `Z` (task, sample, dim), of which the first `n` have the one-hot labels `Y` (task, way, n)."
+    (way, dim), samples, n = W.shape[1:], Z.shape[1], Y.shape[2]
     L, P, G = np.empty((way, samples), _f), np.empty((way, samples), _f), np.empty((way, samples), _f)
     top, row, sums = np.empty(samples, _f), np.empty(samples, _f), np.empty(samples, _f)
-    g, m, v = np.empty((way, dim), _f), np.zeros((way, dim), _f), np.zeros((way, dim), _f)
+    g, m, v = np.empty((way, dim), _f), np.empty((way, dim), _f), np.empty((way, dim), _f)
     p_bits, g_bits = P.view(np.int32), G.view(np.int32)
-    decay1, decay2 = 1., 1.
-    for _ in range(steps):
-        _logits(w, z, temperature, L)
-        _softmax(L, P, p_bits, top, row)
-        _query_gradient(L, P, top, n, alpha, marginal, conditional, G, g_bits, row, sums)
-        for k in range(way):
-            Gk, Pk, yk = G[k], P[k], y[k]
-            for i in range(n): Gk[i] = ce/_f(n)*(Pk[i] - yk[i])
-        _weight_gradient(w, z, G, g)
-        decay1 *= .9
-        decay2 *= .999
-        _adam_step(w, g, m, v, temperature, lr, 1 - decay1, 1 - decay2)
+    for t in range(len(W)):
+        w, z, y, decay1, decay2 = W[t], Z[t], Y[t], 1., 1.
+        m[:], v[:] = 0, 0
+        for _ in range(steps):
+            _logits(w, z, temperature, L)
+            _softmax(L, P, p_bits, top, row)
+            _query_gradient(L, P, top, n, alpha, marginal, conditional, G, g_bits, row, sums)
+            for k in range(way):
+                Gk, Pk, yk = G[k], P[k], y[k]
+                for i in range(n): Gk[i] = ce/_f(n)*(Pk[i] - yk[i])
+            _weight_gradient(w, z, G, g)
+            decay1 *= .9
+            decay2 *= .999
+            _adam_step(w, g, m, v, temperature, lr, 1 - decay1, 1 - decay2)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #fd942ea1
-def _each(compiled, tensors, *settings):
-    "Call `compiled` for each task of a block: with its part of every tensor, and the settings."
-    for parts in zip(*(x.contiguous().numpy() for x in tensors)): compiled(*parts, *settings)
+def _compute(compiled, tensors, *settings):
+    "Call `compiled` on a block's tensors, as arrays that share their memory, and the settings."
+    compiled(*(x.contiguous().numpy() for x in tensors), *settings)
 
 def tim_numba(W, support, labels, query, alpha, weights, temperature, steps, lr) -> Float[Tensor, "task way dim"]:
     "`tim_torch`, compiled: the same arguments and the same weights, for float32 on the CPU."
     W = W.clone(memory_format=torch.contiguous_format)
     Z, Y = torch.cat([support, query], 1), one_hot(labels, W.shape[1]).mT
-    _each(_tim_task, (W, Z, Y), float(alpha), *map(_f, weights), _f(temperature), steps, float(lr))
+    _compute(_tim_tasks, (W, Z, Y), float(alpha), *map(_f, weights), _f(temperature), steps, float(lr))
     return W
 
 # %% ../../nbs/api/34_inference_fast.ipynb #cd9d9864
@@ -270,26 +272,29 @@ def _head_gradient(P, y, floor, G, scale):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #eb261cf5
 @_jit
-def _head_task(w, z, y, floor, temperature, steps, lr):
-    "Train the weights `w` (way, dim) of one task in place on its support `z` (sample, dim)."
-    (way, dim), n = w.shape, len(z)
+def _head_tasks(W, Z, Y, floor, temperature, steps, lr):
+    "Train the weights `W` (task, way, dim) in place on the support `Z` (task, sample, dim) with one-hot labels `Y` (task, way, sample)."
+    (way, dim), n = W.shape[1:], Z.shape[1]
     L, P, G, g = np.empty((way, n), _f), np.empty((way, n), _f), np.empty((way, n), _f), np.empty((way, dim), _f)
-    m, v, top, row = np.zeros((way, dim), _f), np.zeros((way, dim), _f), np.empty(n, _f), np.empty(n, _f)
-    decay1, decay2, bits = 1., 1., P.view(np.int32)
-    for _ in range(steps):
-        _logits(w, z, temperature, L)
-        _softmax(L, P, bits, top, row)
-        _head_gradient(P, y, floor, G, row)
-        _weight_gradient(w, z, G, g)
-        decay1 *= .9
-        decay2 *= .999
-        _adam_step(w, g, m, v, temperature, lr, 1 - decay1, 1 - decay2)
+    m, v, top, row = np.empty((way, dim), _f), np.empty((way, dim), _f), np.empty(n, _f), np.empty(n, _f)
+    bits = P.view(np.int32)
+    for t in range(len(W)):
+        w, z, y, decay1, decay2 = W[t], Z[t], Y[t], 1., 1.
+        m[:], v[:] = 0, 0
+        for _ in range(steps):
+            _logits(w, z, temperature, L)
+            _softmax(L, P, bits, top, row)
+            _head_gradient(P, y, floor, G, row)
+            _weight_gradient(w, z, G, g)
+            decay1 *= .9
+            decay2 *= .999
+            _adam_step(w, g, m, v, temperature, lr, 1 - decay1, 1 - decay2)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #92ebf3f2
 def head_numba(W, support, labels, floor, temperature, steps, lr) -> Float[Tensor, "task way dim"]:
     "The weights of `Baseline.train` from the start W, compiled, for float32 on the CPU."
     W = W.clone(memory_format=torch.contiguous_format)
-    _each(_head_task, (W, support, one_hot(labels, W.shape[1]).mT), _f(floor), _f(temperature), steps, float(lr))
+    _compute(_head_tasks, (W, support, one_hot(labels, W.shape[1]).mT), _f(floor), _f(temperature), steps, float(lr))
     return W
 
 # %% ../../nbs/api/34_inference_fast.ipynb #f17a1319
@@ -372,32 +377,34 @@ def _start(C, gram, n, lam, L, inner):
         for i in range(samples - n): Lk[i] = -lam*(gram[n + i, n + i] - _f(2)*inner[n + i] + length)
 
 @_jit
-def _map_task(C, gram, y, out, lam, alpha, epochs):
-    "PT-MAP on one task, from centres as weights C (way, sample) and inner products (sample, sample); `out` (way, query) becomes the transport."
-    (way, samples), n = C.shape, y.shape[1]
+def _map_tasks(C, gram, Y, out, lam, alpha, epochs):
+    "PT-MAP from centres as weights C (task, way, sample) and inner products (task, sample, sample); `out` (task, way, query) becomes the transport."
+    (way, samples), n = C.shape[1:], Y.shape[2]
     L, inner = np.empty((way, samples - n), _f), np.empty(samples, _f)
     u, v, row, top = np.empty(samples - n, _f), np.empty(way, _f), np.empty(samples - n, _f), np.empty(samples - n, _f)
-    bits = out.view(np.int32)
-    for epoch in range(epochs + 1):
-        _start(C, gram, n, lam, L, inner)
-        _softmax(L, out, bits, top, row)
-        _transport_task(out, u, v, _f(1e-6), 1000, row)
-        for k in range(way):
-            total, Pk, Ck, yk = _f(0), out[k], C[k], y[k]
-            for i in range(samples - n):
-                Pk[i] *= u[i]*v[k]
-                total += Pk[i]
-            if epoch == epochs: continue
-            for i in range(n): total += yk[i]
-            for i in range(n): Ck[i] += alpha*(yk[i]/total - Ck[i])
-            for i in range(samples - n): Ck[n + i] += alpha*(Pk[i]/total - Ck[n + i])
+    for t in range(len(C)):
+        c, g, y, P = C[t], gram[t], Y[t], out[t]
+        bits = P.view(np.int32)
+        for epoch in range(epochs + 1):
+            _start(c, g, n, lam, L, inner)
+            _softmax(L, P, bits, top, row)
+            _transport_task(P, u, v, _f(1e-6), 1000, row)
+            for k in range(way):
+                total, Pk, ck, yk = _f(0), P[k], c[k], y[k]
+                for i in range(samples - n):
+                    Pk[i] *= u[i]*v[k]
+                    total += Pk[i]
+                if epoch == epochs: continue
+                for i in range(n): total += yk[i]
+                for i in range(n): ck[i] += alpha*(yk[i]/total - ck[i])
+                for i in range(samples - n): ck[n + i] += alpha*(Pk[i]/total - ck[n + i])
 
 # %% ../../nbs/api/34_inference_fast.ipynb #a484b951
 def map_numba(support, labels, query, way, lam, alpha, epochs) -> Float[Tensor, "task query way"]:
     "`map_torch`, compiled, for float32 on the CPU."
     gram, Y, C = _gram(support, labels, query, way)
     out = torch.empty(len(query), way, query.shape[1])
-    _each(_map_task, (C, gram, Y, out), _f(lam), _f(alpha), epochs)
+    _compute(_map_tasks, (C, gram, Y, out), _f(lam), _f(alpha), epochs)
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #7d1c18ae
@@ -441,36 +448,38 @@ def _assign_task(log_p, marginal, conditional, log_q, q):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #6d1311ec
 @_jit
-def _adm_task(C, gram, y, out, ce, marginal, conditional, temperature, steps):
-    "TIM-ADM on one task, from centres as weights C (way, sample) and inner products; `out` (way, query) becomes the probabilities."
-    (way, samples), n = C.shape, y.shape[1]
+def _adm_tasks(C, gram, Y, out, ce, marginal, conditional, temperature, steps):
+    "TIM-ADM from centres as weights C (task, way, sample) and inner products; `out` (task, way, query) becomes the probabilities."
+    (way, samples), n = C.shape[1:], Y.shape[2]
     log_p, p, inner = np.empty((way, samples)), np.empty((way, samples)), np.empty((way, samples))
     log_q, q = np.empty((way, samples - n)), np.empty((way, samples - n))
     s_weight, q_weight = ce/(1 + conditional), n/(samples - n)
-    for step in range(steps + 1):
-        _gram_logits(C, gram, 0, temperature, log_p, inner)
-        _posterior(log_p, p)
-        if step == steps: break
-        _assign_task(log_p[:, n:], marginal, conditional, log_q, q)
+    for t in range(len(C)):
+        c, y = C[t], Y[t]
+        for step in range(steps + 1):
+            _gram_logits(c, gram[t], 0, temperature, log_p, inner)
+            _posterior(log_p, p)
+            if step == steps: break
+            _assign_task(log_p[:, n:], marginal, conditional, log_q, q)
+            for k in range(way):
+                kept, total = 0., 0.
+                for i in range(n):
+                    kept += s_weight*p[k, i]
+                    total += s_weight*y[k, i]
+                for i in range(samples - n):
+                    kept += q_weight*p[k, n + i]
+                    total += q_weight*q[k, i]
+                for i in range(n): c[k, i] = (kept*c[k, i] + s_weight*(y[k, i] - p[k, i]))/total
+                for i in range(samples - n): c[k, n + i] = (kept*c[k, n + i] + q_weight*(q[k, i] - p[k, n + i]))/total
         for k in range(way):
-            kept, total = 0., 0.
-            for i in range(n):
-                kept += s_weight*p[k, i]
-                total += s_weight*y[k, i]
-            for i in range(samples - n):
-                kept += q_weight*p[k, n + i]
-                total += q_weight*q[k, i]
-            for i in range(n): C[k, i] = (kept*C[k, i] + s_weight*(y[k, i] - p[k, i]))/total
-            for i in range(samples - n): C[k, n + i] = (kept*C[k, n + i] + q_weight*(q[k, i] - p[k, n + i]))/total
-    for k in range(way):
-        for i in range(samples - n): out[k, i] = p[k, n + i]
+            for i in range(samples - n): out[t, k, i] = p[k, n + i]
 
 # %% ../../nbs/api/34_inference_fast.ipynb #81d1d9a5
 def adm_numba(support, labels, query, way, ce, marginal, conditional, temperature, steps) -> Float[Tensor, "task query way"]:
     "TIM-ADM's probabilities for prepared float64 features on the CPU, compiled."
     gram, Y, C = _gram(support, labels, query, way)
     out = torch.empty(len(query), way, query.shape[1])
-    _each(_adm_task, (C, gram, Y, out), *map(float, (ce, marginal, conditional, temperature)), steps)
+    _compute(_adm_tasks, (C, gram, Y, out), *map(float, (ce, marginal, conditional, temperature)), steps)
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #d05401e3
@@ -494,27 +503,29 @@ def _centres(counts, P, prior, C, totals):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #bd2f8acb
 @_jit
-def _kmeans_task(counts, gram, P, temperature, price, steps):
-    "Soft k-means with a price for each class on one task; P (way, query) becomes the assignments."
-    (way, n), samples = P.shape, len(gram)
+def _kmeans_tasks(counts, gram, out, temperature, price, steps):
+    "Soft k-means with a price for each class; `out` (task, way, query) becomes the assignments."
+    (way, n), samples = out.shape[1:], gram.shape[1]
     L, inner, top, row = np.empty((way, n), _f), np.empty((way, samples), _f), np.empty(n, _f), np.empty(n, _f)
-    C, prices, totals, bits = np.empty((way, samples), _f), np.zeros(way, _f), np.empty(way, _f), P.view(np.int32)
-    P[:] = 0
-    for step in range(steps):
-        _centres(counts, P, _f(0), C, totals)
-        if step:
-            for k in range(way): prices[k] = price*_f(math.log(totals[k]/_f(n) + _f(1e-6)))
-        _gram_logits(C, gram, way, temperature, L, inner)
-        for k in range(way):
-            for i in range(n): L[k, i] += prices[k]
-        _softmax(L, P, bits, top, row)
+    C, prices, totals = np.empty((way, samples), _f), np.empty(way, _f), np.empty(way, _f)
+    for t in range(len(out)):
+        P, bits = out[t], out[t].view(np.int32)
+        P[:], prices[:] = 0, 0
+        for step in range(steps):
+            _centres(counts[t], P, _f(0), C, totals)
+            if step:
+                for k in range(way): prices[k] = price*_f(math.log(totals[k]/_f(n) + _f(1e-6)))
+            _gram_logits(C, gram[t], way, temperature, L, inner)
+            for k in range(way):
+                for i in range(n): L[k, i] += prices[k]
+            _softmax(L, P, bits, top, row)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #ab90f926
 def kmeans_numba(support, labels, query, way, price, steps) -> Float[Tensor, "task query way"]:
     "Assignments of soft k-means (price 0) or PADDLE for prepared float32 features on the CPU, compiled."
     gram, counts = _class_gram(support, labels, query, way)
     out = torch.empty(len(query), way, query.shape[1])
-    _each(_kmeans_task, (counts, gram, out), _f(1), _f(price), steps)
+    _compute(_kmeans_tasks, (counts, gram, out), _f(1), _f(price), steps)
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #1e85cc40
@@ -530,20 +541,22 @@ def _digamma(x):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #00e166d1
 @_jit
-def _bayes_task(counts, gram, scaled, P, km, vb, km_steps, vb_steps, certainty, concentration):
-    "BAVARDAGE on one task from inner products of its samples as they are, for soft k-means, and scaled; a concentration of 0 holds class shares equal."
-    (way, n), samples = P.shape, len(gram)
-    _kmeans_task(counts, gram, P, km, _f(0), km_steps)
+def _bayes_tasks(counts, gram, scaled, out, km, vb, km_steps, vb_steps, certainty, concentration):
+    "BAVARDAGE from inner products of samples as they are, for soft k-means, and scaled; a concentration of 0 holds class shares equal."
+    (way, n), samples = out.shape[1:], gram.shape[1]
+    _kmeans_tasks(counts, gram, out, km, _f(0), km_steps)
     L, inner, top, row = np.empty((way, n), _f), np.empty((way, samples), _f), np.empty(n, _f), np.empty(n, _f)
-    C, totals, bits = np.empty((way, samples), _f), np.empty(way, _f), P.view(np.int32)
-    for step in range(vb_steps):
-        _centres(counts, P, certainty, C, totals)
-        _gram_logits(C, scaled, way, vb, L, inner)
-        for k in range(way):
-            bias = -.5*(way - 1)/(certainty + counts[k] + totals[k])
-            if concentration > 0: bias += _digamma(totals[k] + concentration)
-            for i in range(n): L[k, i] += _f(bias)
-        _softmax(L, P, bits, top, row)
+    C, totals = np.empty((way, samples), _f), np.empty(way, _f)
+    for t in range(len(out)):
+        P, bits = out[t], out[t].view(np.int32)
+        for step in range(vb_steps):
+            _centres(counts[t], P, certainty, C, totals)
+            _gram_logits(C, scaled[t], way, vb, L, inner)
+            for k in range(way):
+                bias = -.5*(way - 1)/(certainty + counts[t, k] + totals[k])
+                if concentration > 0: bias += _digamma(totals[k] + concentration)
+                for i in range(n): L[k, i] += _f(bias)
+            _softmax(L, P, bits, top, row)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #755b3094
 def bayes_numba(
@@ -561,7 +574,7 @@ def bayes_numba(
     (gram, counts), *other = (_class_gram(s, labels, q, way) for s, q in pairs)
     scaled, (tasks, n) = other[0][0] if other else gram, pairs[0][1].shape[:2]
     out = torch.empty(tasks, way, n)
-    _each(_bayes_task, (counts, gram, scaled, out), _f(km), _f(vb), km_steps, vb_steps, _f(certainty), float(concentration))
+    _compute(_bayes_tasks, (counts, gram, scaled, out), _f(km), _f(vb), km_steps, vb_steps, _f(certainty), float(concentration))
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #4fe13af4
@@ -590,35 +603,36 @@ def _votes(y, near, lam, out):
 
 # %% ../../nbs/api/34_inference_fast.ipynb #3209848c
 @_jit
-def _propagate_task(cost, gram, y, lam, steps, tolerance):
-    "LaplacianShot's assignments `y` (way, query) of one task from distances `cost` (way, query)."
-    way, n = cost.shape
+def _propagate_tasks(cost, gram, out, lam, steps, tolerance):
+    "LaplacianShot's assignments `out` (task, way, query) from distances `cost` (task, way, query)."
+    way, n = cost.shape[1:]
     near = np.empty((n, min(2, n - 1)), np.int64)
-    _two_nearest(gram, min(2, n - 1), near)
-    L, votes, bits, top, row = np.empty((way, n), _f), np.empty((way, n), _f), y.view(np.int32), np.empty(n, _f), np.empty(n, _f)
-    for k in range(way):
-        for i in range(n): L[k, i] = -cost[k, i]
-    _softmax(L, y, bits, top, row)
-    _votes(y, near, lam, votes)
-    energy = np.inf
-    for step in range(steps):
+    L, votes, top, row = np.empty((way, n), _f), np.empty((way, n), _f), np.empty(n, _f), np.empty(n, _f)
+    for t in range(len(out)):
+        price, y, bits, energy = cost[t], out[t], out[t].view(np.int32), np.inf
+        _two_nearest(gram[t], min(2, n - 1), near)
         for k in range(way):
-            for i in range(n): L[k, i] = votes[k, i] - cost[k, i]
+            for i in range(n): L[k, i] = -price[k, i]
         _softmax(L, y, bits, top, row)
         _votes(y, near, lam, votes)
-        new = 0.
-        for i in range(n):
-            log_total = math.log(top[i])
-            for k in range(way): new += y[k, i]*(L[k, i] - log_total + cost[k, i] - votes[k, i])
-        if step > 1 and abs(new - energy) <= tolerance*abs(energy): return
-        energy = new
+        for step in range(steps):
+            for k in range(way):
+                for i in range(n): L[k, i] = votes[k, i] - price[k, i]
+            _softmax(L, y, bits, top, row)
+            _votes(y, near, lam, votes)
+            new = 0.
+            for i in range(n):
+                log_total = math.log(top[i])
+                for k in range(way): new += y[k, i]*(L[k, i] - log_total + price[k, i] - votes[k, i])
+            if step > 1 and abs(new - energy) <= tolerance*abs(energy): break
+            energy = new
 
 # %% ../../nbs/api/34_inference_fast.ipynb #d1bf5ad0
 def propagate_numba(cost, query, lam, steps) -> Float[Tensor, "task query way"]:
     "`propagate` with the graph of `neighbours(query)`, compiled, for float32 on the CPU."
     cost = cost.mT.contiguous()
     out = torch.empty_like(cost)
-    _each(_propagate_task, (cost, query @ query.mT, out), _f(lam), steps, 1e-6)
+    _compute(_propagate_tasks, (cost, query @ query.mT, out), _f(lam), steps, 1e-6)
     return out.mT
 
 # %% ../../nbs/api/34_inference_fast.ipynb #ebcfde0f
@@ -747,10 +761,15 @@ def _credibility_task(Q, label, count, residual, way, thresholds, steps):
 # %% ../../nbs/api/34_inference_fast.ipynb #d200e00d
 def _by_fives(Q): return torch.nn.functional.pad(Q.double(), (0, 0, 0, -Q.shape[1] % 5))  # rows of zeros change no fit
 
+@_jit
+def _credibility_tasks(Q, label, count, residual, way, thresholds, steps):
+    "The tasks of a block, one after the other."
+    for t in range(len(Q)): _credibility_task(Q[t], label[t], count[t], residual[t], way, thresholds, steps)
+
 def credibility_numba(Q, y, grid=100, steps=3) -> Int[Tensor, "task sample"]:
     "`inference.later.credibility`, compiled."
     count, residual = torch.zeros(len(Q), Q.shape[2], dtype=torch.long), torch.empty(len(Q), Q.shape[2], dtype=torch.double)
-    _each(_credibility_task, (_by_fives(Q), y.argmax(1), count, residual), y.shape[1], np.logspace(0, -3, grid), steps)
+    _compute(_credibility_tasks, (_by_fives(Q), y.argmax(1), count, residual), y.shape[1], np.logspace(0, -3, grid), steps)
     return count
 
 # %% ../../nbs/api/34_inference_fast.ipynb #9546dcb9
@@ -842,37 +861,39 @@ def _most_credible(label, waiting, score, k):
     return best
 
 @_jit
-def _ici_task(gram, Q, known, logits, C, add, thresholds, steps):
-    "LR+ICI on one task, from inner products, components Q and the support's classes; `logits` (way, query) becomes the queries'."
-    (way, n_query), N = logits.shape, len(gram)
-    n = m = N - n_query
-    order, label, waiting = np.empty(N, np.int64), np.zeros(N, np.int64), np.ones(N, np.bool_)
-    R, S, l, w = np.zeros((N, N), _f), np.zeros((N, N), _f), np.empty(N, _f), np.empty(N, _f)
-    count, score, u = np.zeros(N, np.int64), np.zeros(N), np.zeros((way, (n + 7)//8*8), _f)
-    for i in range(n):
-        label[i], waiting[i] = known[i], False
-        _join(i, order, i, gram, C, R, S, l, w)
-    while True:
-        _fit_and_label(gram, S, order, m, n, label, C, u, logits)
-        if m == N: return
-        claims, most = np.zeros(way, np.int64), 0
-        for i in range(N):
-            claims[label[i]] += waiting[i]
-            most = max(most, claims[label[i]])
-        if most > add:
-            _credibility_task(Q, label, count, score, way, thresholds, steps)
-            for i in range(N): score[i] = count[i] - score[i]/2
-        for k in range(way):
-            for _ in range(min(add, claims[k])):
-                best = _most_credible(label, waiting, score, k)
-                waiting[best] = False
-                _join(best, order, m, gram, C, R, S, l, w)
-                m += 1
-        u = _start_of_round(order, m, n, u, logits)
+def _ici_tasks(gram, Q, known, logits, C, add, thresholds, steps):
+    "LR+ICI from inner products, components Q and the support's classes; `logits` (task, way, query) becomes the queries'."
+    (way, n_query), N, n = logits.shape[1:], gram.shape[1], known.shape[1]
+    order, label, waiting = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.bool_)
+    R, S, l, w = np.empty((N, N), _f), np.empty((N, N), _f), np.empty(N, _f), np.empty(N, _f)
+    count, score = np.empty(N, np.int64), np.empty(N)
+    for t in range(len(gram)):
+        g, out, m, u = gram[t], logits[t], n, np.zeros((way, (n + 7)//8*8), _f)
+        R[:], S[:], count[:], score[:], label[:], waiting[:] = 0, 0, 0, 0, 0, True
+        for i in range(n):
+            label[i], waiting[i] = known[t, i], False
+            _join(i, order, i, g, C, R, S, l, w)
+        while True:
+            _fit_and_label(g, S, order, m, n, label, C, u, out)
+            if m == N: break
+            claims, most = np.zeros(way, np.int64), 0
+            for i in range(N):
+                claims[label[i]] += waiting[i]
+                most = max(most, claims[label[i]])
+            if most > add:
+                _credibility_task(Q[t], label, count, score, way, thresholds, steps)
+                for i in range(N): score[i] = count[i] - score[i]/2
+            for k in range(way):
+                for _ in range(min(add, claims[k])):
+                    best = _most_credible(label, waiting, score, k)
+                    waiting[best] = False
+                    _join(best, order, m, g, C, R, S, l, w)
+                    m += 1
+            u = _start_of_round(order, m, n, u, out)
 
 # %% ../../nbs/api/34_inference_fast.ipynb #7b450889
 def ici_numba(gram, Q, labels, way, C, add, grid) -> Float[Tensor, "task way query"]:
     "LR+ICI's logits from inner products (task, sample, sample) in float32 on the CPU and components (task, component, sample), compiled."
     logits = torch.empty(len(gram), way, gram.shape[1] - labels.shape[1])
-    _each(_ici_task, (gram, _by_fives(Q), labels, logits), _f(C), add, np.logspace(0, -3, grid), 3)
+    _compute(_ici_tasks, (gram, _by_fives(Q), labels, logits), _f(C), add, np.logspace(0, -3, grid), 3)
     return logits
