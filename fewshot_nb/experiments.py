@@ -146,13 +146,16 @@ def keep(
     profile: str,  # smoke, laptop, gpu, paper
     out="runs/results",
     source: str = "omniglot",
-    files=("claims.parquet",),  # what else to keep, as patterns in the profile's folder
+    files=(),  # what else to keep, as patterns in the profile's folder
 ) -> Path:
-    "Copy the rows of a profile into the folder of committed evidence, from which the notebook and the site are drawn."
+    "Copy the rows of a profile, and what was judged from them, into the folder of committed evidence, from which the notebook and the site are drawn."
+    import pandas as pd
+    from fewshot_nb.claims import save_verdicts
     from fewshot_nb.results import Results, evidence_folder
     folder, target = self.folder(profile, out, source), evidence_folder(self.name)
     keys = json.loads((folder/"belongs_to.json").read_text())["keys"]
     target.mkdir(parents=True, exist_ok=True)
+    if (judged := folder/"claims.parquet").is_file(): save_verdicts(self.name, pd.read_parquet(judged))  # beside those of other profiles
     for file in (f for pattern in files for f in folder.glob(pattern)):
         (target/file.relative_to(folder)).parent.mkdir(exist_ok=True)
         shutil.copyfile(file, target/file.relative_to(folder))
