@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ENGINES', 'in_order', 'in_waves', 'Job', 'run_job', 'Plan', 'plan', 'expected_seconds', 'Resumable', 'dry_run',
-           'on_gpus', 'reproduce', 'logs']
+           'duration', 'on_gpus', 'reproduce', 'logs']
 
 # %% ../nbs/api/64_launch.ipynb #0ef8c6f9
 import contextlib, itertools, json, os, shutil, subprocess, sys, threading, time
@@ -230,14 +230,23 @@ def _petaflop(missing, work):
     "The arithmetic of settings, rounded; None where their work is counted in another unit."
     return float(f"{sum(map(work, missing))/1e15:.3g}") if getattr(work, "unit", "") == "floating-point operations" else None
 
+# %% ../nbs/api/64_launch.ipynb #6b96324e
+def duration(
+    seconds: float,  # any time from 0 on
+) -> str:
+    "A time with two significant figures, in seconds, minutes or hours: whichever is the largest that it fills."
+    size, unit = next((size, unit) for size, unit in ((3600, "h"), (60, "min"), (0, "s")) if float(f"{seconds:.2g}") >= size)
+    value = float(f"{max(seconds, size)/(size or 1):.2g}")  # 59.7 s is 1 min
+    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:g} {unit}"
+
 def on_gpus(
     table: pd.DataFrame,  # of `dry_run`
     rates: tuple = (10, 120),  # TFLOP/s: of small layers on a large GPU, and of large ones on one that does nothing else
 ) -> str:  # empty where a GPU was measured, or no arithmetic is known
     "What the arithmetic alone says of a GPU where none was measured, in one sentence."
     if table.petaflop.fillna(0).sum() == 0 or table.measured.str.contains("NVIDIA|AMD Instinct|Apple", regex=True).any(): return ""
-    hours = " or ".join(f"{table.petaflop.sum()/(r/1e3)/3600:,.0f} at {r} TFLOP/s" for r in rates)
-    return f"No GPU was measured for these rows: the hours below are those of one process of the machine they name, and mean little elsewhere; by their arithmetic alone a GPU needs {hours} hours."
+    times = " or ".join(f"{duration(table.petaflop.sum()/(r/1e3))} at {r} TFLOP/s" for r in rates)
+    return f"No GPU was measured for these rows: the hours below are those of one process of the machine they name, and mean little elsewhere; by their arithmetic alone a GPU needs {times}."
 
 # %% ../nbs/api/64_launch.ipynb #7cd53280
 def reproduce(
