@@ -142,7 +142,7 @@ def settle(
         if name in s and (isinstance(s[name], bool) or not isinstance(s[name], (int, float)) or not math.isfinite(s[name]) or s[name] < 0):
             raise InputError(f"{name} must be a number of 0 or more, but {name}={s[name]!r} was given: take {name}={kind.paper[name]:g}.")
     if (s["steps"] is None) == (s["epochs"] is None): raise InputError(f"A training needs either steps or epochs, but steps={s['steps']} and epochs={s['epochs']} were given.")
-    if not s["samples"] >= 2: raise InputError(f"Diversity is a spread, so it needs 2 or more drawings of a class, but samples={s['samples']} was given: take samples=20.")
+    if isinstance(s["samples"], str) or not s["samples"] >= 2 or s["samples"] % 1: raise InputError(f"Diversity is a spread, so it needs 2 or more drawings of a class, but samples={s['samples']} was given: take samples=20.")
     return s
 
 # %% ../nbs/api/49_generators.ipynb #29428255

@@ -59,10 +59,17 @@ def test_trained_sampled_kept_and_read(model, tmp_path):
     (torch.full((1, 1, 16, 16), 255.), "from 255 to 255: divide bytes by 255"),
     (torch.full((1, 1, 16, 16), -.1), "from -0.1 to -0.1"),
     (torch.full((1, 1, 16, 16), float("nan")), "from nan to nan"),
+    (torch.rand(1, 1, 16, 16) > .5, "but the prototypes are torch.bool"),
+    (torch.rand(1, 1, 16, 16).double(), "take prototypes.to(torch.float32)"),
+    (torch.rand(0, 1, 16, 16), "no prototype to draw from"),
+    (torch.rand(1, 1, 16, 16).numpy(), "but ndarray was given"),
 ])
 def test_prototypes_of_wrong_size_or_range(model, prototypes, words):
-    with pytest.raises(InputError) as e: make_model(tiny(model, steps=1)).sample(prototypes)
+    net = make_model(tiny(model, steps=1))
+    with pytest.raises(InputError) as e: net.sample(prototypes)
     assert words in str(e.value) and "\n" not in str(e.value)
+    for n in (0, -1, 2.5):
+        with pytest.raises(InputError, match="n=.* was given: take n=20"): net.sample(torch.rand(1, 1, 16, 16), n)
 
 
 @pytest.mark.parametrize("setting, words", [
@@ -70,6 +77,8 @@ def test_prototypes_of_wrong_size_or_range(model, prototypes, words):
     (dict(model="vae-stn", context=5), "Unknown setting of VAE-STN 'context'"),
     (dict(model="da-gan-rn", lr=float("nan")), "lr=nan was given: take lr=0.0001"),
     (dict(samples=1), "samples=1 was given: take samples=20"),
+    (dict(samples=2.5), "samples=2.5 was given: take samples=20"),
+    (dict(samples="many"), "samples=many was given: take samples=20"),
     (dict(steps=5, epochs=5), "either steps or epochs"),
 ])
 def test_settings_that_are_refused(setting, words):

@@ -100,7 +100,7 @@ def sample(
     block: int = 250,  # images drawn at once: bounds the memory, changes nothing else
 ) -> Float[Tensor, "class n 1 H W"]:  # probabilities of ink, 0 to 1
     "Samples of every concept from one prototype of it, with the running statistics of the batch norms and without dropout."
-    sized(self, prototypes)
+    sized(self, prototypes, n)
     with evaluating(self):
         z = torch.randn(len(prototypes), n, self.settings["latent_dim"], generator=generator, device=prototypes.device)
         shown = prototypes[:, None].expand(-1, n, -1, -1, -1).flatten(0, 1)

@@ -203,13 +203,18 @@ VAENS.loss = loss
 def sized(
     model,  # a generator with `settings["image_size"]`
     prototypes: Float[Tensor, "class 1 H W"],
+    n: int = 1,  # samples of each that are asked for
 ):
-    "Refuse prototypes of another size than the model draws, or with values outside [0, 1]."
+    "Refuse prototypes of another size or kind than the model takes, or with values outside [0, 1], and fewer samples than one."
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1: raise InputError(f"At least one sample of each prototype is drawn, but n={n!r} was given: take n=20.")
+    if not isinstance(prototypes, Tensor): raise InputError(f"Prototypes are a torch tensor, but {type(prototypes).__name__} was given: take torch.as_tensor(...).float().")
     if tuple(prototypes.shape[-2:]) != (size := model.settings["image_size"],)*2:
         raise InputError(f"This model draws images of {size} px, but the prototypes are {tuple(prototypes.shape[-2:])}: resize them.")
     if prototypes.ndim != 4 or prototypes.shape[1] != 1: raise InputError(f"Prototypes have the shape (class, 1, height, width), but {tuple(prototypes.shape)} was given: add or take away axes.")
+    if len(prototypes) == 0: raise InputError("There is no prototype to draw from: give one or more.")
     low, high = (float(v) for v in prototypes.aminmax())
     if not (low >= 0 and high <= 1): raise InputError(f"Prototypes are greys from 0 (paper) to 1 (ink), but these go from {low:g} to {high:g}: divide bytes by 255, and repair what is no number.")
+    if prototypes.dtype != (own := next(model.parameters()).dtype): raise InputError(f"This model computes in {own}, but the prototypes are {prototypes.dtype}: take prototypes.to({own}).")
 
 def sample(
     self: VAENS,
@@ -219,7 +224,7 @@ def sample(
     block: int = 1000,  # images decoded at once: bounds the memory, changes nothing else
 ) -> Float[Tensor, "class n 1 H W"]:  # probabilities of ink, 0 to 1
     "Samples of every concept from one prototype of it, with the running statistics of the batch norms."
-    sized(self, prototypes)
+    sized(self, prototypes, n)
     per = max(1, block//n)
     with evaluating(self):
         noise = torch.randn(len(prototypes), n, self.settings["latent_dim"], generator=generator, device=prototypes.device)

@@ -144,7 +144,7 @@ def sample(
     generator: torch.Generator | None = None,  # draws the latents; on the prototypes' device
 ) -> Float[Tensor, "class n 1 H W"]:  # probabilities of ink, 0 to 1
     "Samples of every concept from one prototype of it."
-    sized(self, prototypes)
+    sized(self, prototypes, n)
     shown = prototypes[:, None].expand(-1, n, -1, -1, -1).flatten(0, 1)
     return self(shown, generator=generator)[0].sigmoid().unflatten(0, (len(prototypes), n))
 
