@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['InputError', 'choose', 'settled', 'device', 'cores', 'machine', 'threads', 'seed_sequence', 'rng', 'torch_rng',
-           'cache_dir', 'writable', 'written_whole', 'save_arrays', 'read_arrays', 'locked', 'progress']
+           'cache_dir', 'writable', 'written_whole', 'save_arrays', 'read_arrays', 'locked', 'computed_once',
+           'progress']
 
 # %% ../nbs/api/00_core.ipynb #eee7779f
-import contextlib, difflib, numbers, os, platform, tempfile
+import contextlib, difflib, hashlib, numbers, os, platform, tempfile
 from pathlib import Path
 
 # %% ../nbs/api/00_core.ipynb #95e7502b
@@ -190,6 +191,24 @@ def locked(
         else:
             fcntl.flock(f, fcntl.LOCK_EX)
             yield
+
+# %% ../nbs/api/00_core.ipynb #3ea8b870
+def computed_once(
+    what: str,  # first part of the file's name
+    sources,  # the tensors that the result depends on, and on nothing else
+    make,  # () -> dict of tensors
+) -> dict:  # on the CPU
+    "The tensors of `make()` by name: from the cache where they are there, else computed and kept; other processes wait meanwhile."
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file, save_file
+    key = hashlib.sha256()
+    for t in sources: key.update(t.detach().cpu().contiguous().numpy().tobytes())
+    path = cache_dir()/f"{what}-{key.hexdigest()[:16]}.safetensors"
+    with locked(path):
+        try: return load_file(path)
+        except (OSError, SafetensorError): pass
+        with written_whole(path) as part: save_file({k: v.cpu().contiguous() for k, v in make().items()}, part)
+        return load_file(path)
 
 # %% ../nbs/api/00_core.ipynb #3d131d93
 def progress(

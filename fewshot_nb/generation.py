@@ -11,11 +11,9 @@ import functools, hashlib, json
 from pathlib import Path
 import numpy as np, torch, torch.nn.functional as F
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from . import core
-from .core import InputError, choose, read_arrays, save_arrays, torch_rng, written_whole
+from .core import InputError, choose, read_arrays, save_arrays, torch_rng
 from .data.bank import Bank
 from .data.source import characters
 from .generators import GENERATORS, make_model, save, settle, steps_of, train, work
@@ -192,15 +190,7 @@ def show_sheet(
 # %% ../nbs/api/70_generation.ipynb #d486071c
 def _kept(what, bank, nets, make):
     "The tensors of `make()`, from the cache where they are there; they depend on the images and the nets alone."
-    name = hashlib.sha256(bank.data.cpu().numpy().tobytes())
-    for net in nets:
-        for v in net.state_dict().values(): name.update(v.cpu().numpy().tobytes())
-    path = core.cache_dir()/f"{what}-{name.hexdigest()[:16]}.safetensors"
-    with core.locked(path):
-        try: kept = load_file(path)
-        except (OSError, SafetensorError):
-            kept = make()
-            with written_whole(path) as part: save_file({k: v.cpu().contiguous() for k, v in kept.items()}, part)
+    kept = core.computed_once(what, [bank.data, *(v for net in nets for v in net.state_dict().values())], make)
     return {k: v.to(bank.device) for k, v in kept.items()}
 
 def critic_features(

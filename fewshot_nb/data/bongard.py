@@ -13,7 +13,7 @@ import functools, json, shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 import numpy as np, torch
-from ..core import InputError, choose, rng, seed_sequence, writable, written_whole
+from ..core import InputError, choose, rng, save_arrays, seed_sequence, writable
 from .bank import Bank
 from .logo import HEAVY, KINDS, STROKES, Actions, Poses, bounds, draw_poses, execute, gather, overlap, pack, parse, unpack
 from .render import PictureBank, Pictures
@@ -660,9 +660,8 @@ def save(
     "Write problems as programs and poses (poses to 24 bits), whole or not at all."
     a, poses = problems.pictures.actions, problems.pictures.poses
     moves, move = np.unique(np.stack([a.kind, a.length, a.turn, a.sweep], 1), axis=0, return_inverse=True)
-    with written_whole(path) as part, open(part, "wb") as f:
-        np.savez_compressed(f, moves=moves, move=move.ravel().astype(np.uint16 if len(moves) < 65536 else np.uint32), stroke=a.stroke, first=a.first, image=problems.pictures.image,
-            poses=np.stack(poses).astype(np.float32), kinds=problems.kinds, split=problems.split, words=json.dumps([problems.names, problems.concepts, problems.counted]))
+    save_arrays(path, moves=moves, move=move.ravel().astype(np.uint16 if len(moves) < 65536 else np.uint32), stroke=a.stroke, first=a.first, image=problems.pictures.image,
+        poses=np.stack(poses).astype(np.float32), kinds=problems.kinds, split=problems.split, words=json.dumps([problems.names, problems.concepts, problems.counted]))
 
 def load(
     path,  # a file that `save` wrote

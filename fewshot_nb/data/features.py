@@ -7,16 +7,14 @@ __all__ = ['KEYS', 'READERS', 'PARTS', 'NAMED', 'feature_bank', 'arrays', 'disjo
            'resolve', 'named_features']
 
 # %% ../../nbs/api/05_data_features.ipynb #7426d3e7
-import csv, hashlib, os, warnings
+import csv, os, warnings
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 import numpy as np, torch
 from torch import Tensor
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from ..core import InputError, cache_dir, choose, locked, rng, written_whole
+from ..core import InputError, choose, computed_once, rng
 from .bank import Bank
 
 # %% ../../nbs/api/05_data_features.ipynb #6f9e96c5
@@ -208,15 +206,10 @@ def _embedded(images):
     "Features (n, 256) of images by the ProtoNet critic that ships with the package; computed once."
     from fewshot_nb.models.backbones import critics
     net = critics("own").proto_net
-    x, key = images.take(torch.arange(images.n)), hashlib.sha256()
-    for t in (x, *net.state_dict().values()): key.update(t.contiguous().numpy().tobytes())
-    path = cache_dir()/f"embedded-{key.hexdigest()[:16]}.safetensors"
-    with locked(path):
-        try: return load_file(path)["features"]
-        except (OSError, SafetensorError): pass
-        with torch.inference_mode(): z = torch.cat([net.features(part) for part in x.split(256)]).clone()
-        with written_whole(path) as part: save_file(dict(features=z), part)
-    return z
+    x = images.take(torch.arange(images.n))
+    def embed():
+        with torch.inference_mode(): return dict(features=torch.cat([net.features(part) for part in x.split(256)]))
+    return computed_once("embedded", [x, *net.state_dict().values()], embed)["features"]
 
 def _of_bank(images):
     return Bank(_embedded(images), images.labels, images.groups, images.names, images.group_names, f"{images.source} through our critic")
