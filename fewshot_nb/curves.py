@@ -73,7 +73,7 @@ def least_curve(
     if len(levels) <= order: raise InputError(f"A path of order {order} needs {order + 1} different values of t, but there are {len(levels)}: add values, or lower the order.")
     if not (np.isfinite(weight) and weight >= 0): raise InputError(f"The weight of the plane must be a number of 0 or more, but weight={weight} was given: take 1.")
     low, high = levels[[0, -1]]
-    scale = np.where(points.std(0) > 0, points.std(0), 1.)
+    scale = np.where(points.std(0) > 1e-12*abs(points).max(0), points.std(0), 1.)  # one that is constant but for rounding has no spread
     y, grid = points/scale, np.union1d(np.linspace(low, high, places), levels)
     s, errors = levels, []
     for _ in range(rounds if weight else 1):
