@@ -173,7 +173,7 @@ def train(
 ) -> State:
     "Train a generator of any kind, resumable bit for bit on a CPU."
     if isinstance(setting, list):
-        if len(alike(setting, len(setting))) != 1: raise InputError(f"These {len(setting)} settings cannot be trained together: give settings of one DA-GAN that differ in the seed alone.")
+        if len(alike(setting, len(setting), 1)) != 1: raise InputError(f"These {len(setting)} settings cannot be trained together: give settings of one DA-GAN that differ in the seed alone.")
         s = dict(settle(setting[0]), seed=[settle(other)["seed"] for other in setting])
     else: s = settle(setting)
     steps = steps_of(s, bank)
@@ -184,13 +184,15 @@ def train(
 def alike(
     settings: list,  # of a grid: what `settle` takes, and what else names their rows
     most: int = 4,  # settings in a list
+    least: int = 3,  # fewer go one by one
 ) -> list[list]:  # every setting once; those of a list differ in the seed alone
     "Which settings are trained together."
     groups = {}
     for i, s in enumerate(settings):
-        together = choose(s.get("model") or "vae-ns", GENERATORS, "model") and GENERATORS[s.get("model") or "vae-ns"].together
+        together = choose(s.get("model") or "vae-ns", GENERATORS, "model").together
         groups.setdefault(repr(sorted((k, v) for k, v in s.items() if k != "seed")) if together else i, []).append(s)
-    return [group[i:i + most] for group in groups.values() for i in range(0, len(group), most)]
+    parts = [group[i:i + most] for group in groups.values() for i in range(0, len(group), most)]
+    return [piece for part in parts for piece in ([part] if len(part) >= least else [[s] for s in part])]
 
 # %% ../nbs/api/49_generators.ipynb #b7b58bac
 def work(

@@ -7,7 +7,7 @@ __all__ = ['STEMS', 'FcBlock', 'ConvBlock', 'DeConvBlock', 'Residual', 'Gaussian
            'ObservationDecoder', 'kl', 'VAENS', 'counts', 'loss', 'sized', 'sample']
 
 # %% ../../nbs/api/24_models_statistician.ipynb #8408f370
-import math, torch, torch.nn.functional as F
+import math, numbers, torch, torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, choose, torch_rng
@@ -206,7 +206,7 @@ def sized(
     n: int = 1,  # samples of each that are asked for
 ):
     "Refuse prototypes of another size or kind than the model takes, or with values outside [0, 1], and fewer samples than one."
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1: raise InputError(f"At least one sample of each prototype is drawn, but n={n!r} was given: take n=20.")
+    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1: raise InputError(f"At least one sample of each prototype is drawn, but n={n!r} was given: take n=20.")
     if not isinstance(prototypes, Tensor): raise InputError(f"Prototypes are a torch tensor, but {type(prototypes).__name__} was given: take torch.as_tensor(...).float().")
     if tuple(prototypes.shape[-2:]) != (size := model.settings["image_size"],)*2:
         raise InputError(f"This model draws images of {size} px, but the prototypes are {tuple(prototypes.shape[-2:])}: resize them.")
