@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PROTOCOLS', 'SETTINGS', 'TEST_PART', 'TRAIN_PART', 'FIXED', 'LEARNED', 'METHODS', 'problem_spec', 'errors', 'pixels',
            'hog', 'modified_hausdorff', 'distance_transform', 'hausdorff_features', 'hausdorff', 'evaluate_embedding',
-           'embedding_of', 'shown', 'trained_on', 'omniglot_command', 'train', 'judged', 'settled', 'method_row',
-           'flat', 'fixed_embedding', 'hausdorff_on_runs']
+           'embedding_of', 'shown', 'trained_on', 'omniglot_command', 'train', 'train_with_curve', 'learned_embedding',
+           'judged', 'settled', 'method_row', 'flat', 'fixed_embedding', 'hausdorff_on_runs']
 
 # %% ../nbs/api/68_protocols.ipynb #d5fe7926
 import functools, importlib, json, math, sys
@@ -334,6 +334,31 @@ def train(
     return train_siamese(bank(24), s["steps"], shared=s["method"] == "siamese shared", head=LEARNED[s["method"]], **common)
 
 # %% ../nbs/api/68_protocols.ipynb #49c63ade
+def train_with_curve(
+    setting: dict,  # as for `train`
+    data="auto",  # where Omniglot lies
+    device="cpu",  # where to train
+    folder=None,  # for checkpoints, which the stretches of the training go on from; needed
+):  # (net, State, {steps: {protocol: error of 20-way 1-shot}})
+    "Train in three stretches, judged after a quarter, a half and all of the steps: has it come to its plateau?"
+    if not folder: raise InputError("A learning curve needs a folder for checkpoints: give `folder`.")
+    total, key = ("protonet_steps", "protonet_until") if setting["method"] == "protonet" else ("steps", "until")
+    end = min(setting[total], setting.get(key) or setting[total])
+    curve = {}
+    for stop in sorted({max(1, end//4), max(1, end//2), end}):
+        net, state = train({**setting, key: stop}, data, device, folder)
+        z, bank, head = learned_embedding(setting, net, data, device)
+        found = evaluate_embedding(z, bank, [setting["split"]], head, setting["problems"], setting["seed"], settings=[(20, 1)], runs=False)
+        curve[stop] = {r.protocol: round(float(r.error), 5) for r in found.itertuples()}
+    return net, state, curve
+
+def learned_embedding(setting, net, data="auto", device="cpu"):
+    "`(embeddings, bank, head)` of a net on all that is judged."
+    inner, head = getattr(net, "net", net), LEARNED[setting["method"]]
+    bank = judged(inner.image_size, [setting["split"]], data)
+    if head == "attention": head = functools.partial(nets.attention, scale=float(net.scale))
+    return nets.embed(net, bank.to(core.device(device))), bank, head
+
 def judged(
     size: int,  # side in pixels
     splits,  # names of splits, whose test classes
@@ -352,7 +377,7 @@ def settled(setting: dict) -> dict:
     return {**setting, "split": split, "seed": int(number) + setting.get("seed", 0)}
 
 def method_row(
-    setting: dict,  # method, place ("lake 0": split and seed), seed (added), steps, protonet_steps, problems; until, protonet_until (optional: stop after so many steps of the schedule), tight (optional: so many problems once more, for narrow intervals)
+    setting: dict,  # method, place ("lake 0": split and seed), seed (added), steps, protonet_steps, problems; until, protonet_until (optional: stop after so many steps of the schedule), tight (optional: so many problems once more, for narrow intervals), curve (optional: true judges at a quarter and a half of the steps, too)
     folder=None,  # where checkpoints and weights go; None: neither is kept
     data="auto",  # where Omniglot lies, see `data.source`
     device="cpu",  # where to compute
@@ -361,14 +386,14 @@ def method_row(
     s, row, on = settled(setting), {}, core.device(device)
     if s["method"] in FIXED: z, bank, head = fixed_embedding(s["method"], s["split"], data, on)
     else:
-        net, state = train(s, data, on, folder)
+        if s.get("curve"): net, state, curve = train_with_curve(s, data, on, folder)
+        else: net, state = train(s, data, on, folder)
         inner = getattr(net, "net", net)
-        bank, head = judged(inner.image_size, [s["split"]], data), LEARNED[s["method"]]
-        if head == "attention": head = functools.partial(nets.attention, scale=float(net.scale))
-        z = nets.embed(net, bank.to(on))
+        z, bank, head = learned_embedding(s, net, data, on)
         images = state.step*(160 if s["method"] != "protonet" else 360)
         row = dict(train_steps=state.step, train_seconds=state.seconds, step_ms=1000*state.seconds/max(1, state.step), images_per_second=images/max(state.seconds, 1e-9),
                    gflops=3*nets.flops(inner)*images/max(state.seconds, 1e-9)/1e9, train_accuracy=state.history[-1]["accuracy"] if state.history else float("nan"))
+        if s.get("curve"): row["curve"] = json.dumps(curve)
     found = flat(evaluate_embedding(z, bank, [s["split"]], head, s["problems"], s["seed"]))
     if s.get("tight") and s["method"] in LEARNED:
         tight = flat(evaluate_embedding(z, bank, [s["split"]], head, s["tight"], s["seed"], runs=False))
