@@ -1,4 +1,4 @@
 "`python -m fewshot_nb` is the command `fewshot_nb`."
-from fewshot_nb.cli import main
+from fewshot_nb.cli.main import main
 
 main()

@@ -19,7 +19,8 @@ def notebook(path, *cells):
 TINY = '  tiny: {beta: [0.25, 5.0], seed: [0, 1], samples: 2, image_size: 28, stem: patches, widths: "4", hidden: 16, context_dim: 6, latent_dim: 3, epochs: null, steps: 40, sets: 4, context: 2, lr: 0.002, schedule: fall, annealing: false, augmentation: none, cut: true}\n'
 IMPORTS = """
 from functools import partial
-from fewshot_nb import experiments, generation
+from fewshot_nb.engine import experiment as experiments
+from fewshot_nb.studies import generation
 from fewshot_nb.models.backbones import critics_name
 """  # what the table needs, and none of what the figures need: the notebook is started many times
 STUCK = """

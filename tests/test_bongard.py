@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from fewshot_nb.core import InputError
-from fewshot_nb.data import bongard
-from fewshot_nb.data.bongard import SIZES, SPLITS, _concepts, _held_out, _pictures, _shapes, abstract, basic, free_form, nuisances, programs, signatures, tasks, told, truth
-from fewshot_nb.data.logo import execute, gather, pack, unpack
-from fewshot_nb.data.shapes import attributes, library, official
+from fewshot_nb.data.bongard import problems as bongard
+from fewshot_nb.data.bongard.problems import SIZES, SPLITS, _concepts, _held_out, _pictures, _shapes, abstract, basic, free_form, nuisances, programs, signatures, tasks, told, truth
+from fewshot_nb.data.bongard.logo import execute, gather, pack, unpack
+from fewshot_nb.data.bongard.shapes import attributes, library, official
 from fewshot_nb.core import rng
 
 
@@ -198,12 +198,12 @@ def test_a_set_that_could_not_be_written_leaves_nothing_and_another_layout_is_re
 
 
 def test_solvers_have_the_published_sizes_and_synthesis_too():
-    from fewshot_nb.bongard import sizes
+    from fewshot_nb.studies.bongard import sizes
     assert sizes() == dict(B16=128, A1=8_100_032, A7=8_976_160, A2=13_002_086, A3=8_100_033, A4=8_100_290, A5=8_182_594, A6=8_135_106)
 
 
 def test_a_training_drawn_ahead_in_threads_is_the_same_training():
-    from fewshot_nb.train.relational import ahead, episode
+    from fewshot_nb.train.bongard_solvers import ahead, episode
     some = basic(6, 2)
     bank = some.bank(32)
     make = lambda step: episode(some, bank, 2, rng(0, "episode", step))
@@ -214,7 +214,7 @@ def test_a_training_drawn_ahead_in_threads_is_the_same_training():
 
 
 def test_tokens_are_programs_and_a_written_program_can_be_drawn():
-    from fewshot_nb.models import synthesis as ps
+    from fewshot_nb.models import program_synthesis as ps
     pictures = free_form(1, 5, [(4,), (2, 5)]).pictures
     back, want = ps.programs(ps.tokens(pictures)), unpack(pictures.actions)
     flat = [s for picture in back for s in picture]

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np, pandas as pd, pytest
 from hypothesis import given, settings as budget, strategies as st
 
-from fewshot_nb import claims as c
-from fewshot_nb.claims import Estimate, judge
+from fewshot_nb.claims import judge as c
+from fewshot_nb.claims.judge import Estimate, judge
 from fewshot_nb.core import InputError
 
 PAPERS = ["generation", "alpha_tim", "omniglot_eval", "bongard", "stability"]

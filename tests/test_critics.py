@@ -127,7 +127,7 @@ def test_training_improves_one_shot_accuracy(shared):
 def test_simclr_sees_no_labels(shared):
     "Training on the same images under other labels ends with the same weights."
     from fewshot_nb.data.bank import Bank
-    from fewshot_nb.train.contrastive import train_simclr
+    from fewshot_nb.train.simclr import train_simclr
     train = omniglot(28, "weak", "train", data=shared/"data").select(range(5))
     mixed = Bank(train.data, torch.from_numpy(np.random.default_rng(0).permutation(train.labels.numpy())))
     a, b = (train_simclr(bank, steps=2, batch=20)[0] for bank in (train, mixed))
@@ -138,7 +138,7 @@ def test_homographies_agree_with_torchvision():
     "The batched matrices do what torchvision's one-image functions do (crops: but at the border)."
     import torchvision.transforms.v2.functional as TF
     from torchvision.transforms.v2 import InterpolationMode
-    from fewshot_nb.train.contrastive import affine_matrix, corner_moves, crop_boxes, crop_matrix, DISTORTIONS, perspective_matrix, warp
+    from fewshot_nb.train.simclr import affine_matrix, corner_moves, crop_boxes, crop_matrix, DISTORTIONS, perspective_matrix, warp
     g, r, mode = torch.Generator().manual_seed(1), np.random.default_rng(0), InterpolationMode.BILINEAR
     for size in (28, 50):
         x = torch.rand(8, 1, size, size, generator=g)

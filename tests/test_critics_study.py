@@ -64,7 +64,7 @@ def test_a_narrow_critic_survives_saving(tmp_path):
 @pytest.fixture(scope="module")
 def strange():
     "Characters as glyphs of a few alphabets, and tasks of them."
-    from fewshot_nb.critics_study import prototype_tasks
+    from fewshot_nb.studies.critics import prototype_tasks
     from fewshot_nb.data.glyphs import glyphs
     bank = glyphs(20, alphabets=4, split="weak", part="test")
     prototypes = torch.arange(bank.classes) % 20
@@ -73,7 +73,7 @@ def strange():
 
 def test_one_path_from_critic_to_measures(strange):
     "Diversity and recognizability of `critics_study` are those of `metrics`, for a net and for MAML's features."
-    from fewshot_nb.critics_study import class_accuracy, class_measures, prototype_tasks, task_logits
+    from fewshot_nb.studies.critics import class_accuracy, class_measures, prototype_tasks, task_logits
     from fewshot_nb.metrics import diversity, recognizability
     from fewshot_nb.models.backbones import embed
     from fewshot_nb.train.episodic import fresh_critic
@@ -104,8 +104,8 @@ def test_tasks_never_ask_for_their_support(strange):
 
 def test_silhouettes_and_distances_of_classes():
     import numpy as np
-    from fewshot_nb.critics_study import silhouette
-    from fewshot_nb.humans import class_distances
+    from fewshot_nb.studies.critics import silhouette
+    from fewshot_nb.studies.humans import class_distances
     from fewshot_nb.metrics import distance_to_humans
     g = torch.Generator().manual_seed(0)
     assert silhouette(torch.randn(4, 6, 3, generator=g) + 40*torch.eye(4, 3)[:, None]) > .5

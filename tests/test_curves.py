@@ -5,7 +5,8 @@ import matplotlib
 matplotlib.use("Agg")
 from hypothesis import example, given, settings, strategies as st
 from scipy.optimize import minimize
-from fewshot_nb import curves, plots
+from fewshot_nb import plots
+from fewshot_nb.stats import curves
 from fewshot_nb.core import InputError
 
 numbers = st.floats(-3, 3, allow_subnormal=False)

@@ -6,11 +6,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fewshot_nb import evaluate as module, inference
-from fewshot_nb.cli import app
+from fewshot_nb import inference
+from fewshot_nb.evaluation import evaluate as module
+from fewshot_nb.cli.main import app
 from fewshot_nb.core import InputError
 from fewshot_nb.data.features import Features, feature_bank, features
-from fewshot_nb.evaluate import evaluate, resolve, summary, tune
+from fewshot_nb.evaluation.evaluate import evaluate, resolve, summary, tune
 from fewshot_nb.inference.inductive import Method
 from fewshot_nb.samplers import TaskSpec, stream
 

@@ -6,8 +6,8 @@ from torch import distributions as D
 
 from fewshot_nb.core import InputError, threads, torch_rng
 from fewshot_nb.data.bank import Bank
-from fewshot_nb.models.statistician import VAENS, counts, kl
-from fewshot_nb.train.generative import train_generator
+from fewshot_nb.models.vae_ns import VAENS, counts, kl
+from fewshot_nb.train.vae import train_generator
 
 TINY = dict(image_size=16, stem="patches", widths=(4,), hidden=16, context_dim=6, latent_dim=3)
 

@@ -3,14 +3,16 @@ import os, signal, subprocess, sys, time
 
 import pytest, torch
 
-from fewshot_nb import generators, metrics, results
+from fewshot_nb import metrics
+from fewshot_nb.studies import generators
+from fewshot_nb.engine import results
 from fewshot_nb.core import InputError, threads, torch_rng
 from fewshot_nb.data.bank import Bank
-from fewshot_nb.generators import GENERATORS, make_model, settle, train
+from fewshot_nb.studies.generators import GENERATORS, make_model, settle, train
 from fewshot_nb.models.dagan import DAGAN, PairCritic
-from fewshot_nb.models.stn import VAESTN
-from fewshot_nb.train.adversarial import train_adversarial
-from fewshot_nb.train.generative import train_pairs
+from fewshot_nb.models.vae_stn import VAESTN
+from fewshot_nb.train.wgan import train_adversarial
+from fewshot_nb.train.vae import train_pairs
 
 TINY = {  # as narrow as they come
     "vae-ns": dict(image_size=16, stem="patches", widths=[4], hidden=16, context_dim=6, latent_dim=3, sets=4, context=2, schedule="fall", annealing=False, augmentation="none"),

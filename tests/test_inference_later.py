@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from fewshot_nb.bench import engines_of
+from fewshot_nb.bench.inference import engines_of
 from fewshot_nb.inference import METHODS, method
 from fewshot_nb.inference.inductive import Base, gaussian_tasks
 from fewshot_nb.inference.transductive import has_numba

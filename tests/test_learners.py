@@ -116,7 +116,7 @@ def test_bad_input_is_one_sentence(bank):
 
 
 def test_real_photographs(shared, cache):
-    from fewshot_nb.data.images import images
+    from fewshot_nb.data.photographs import images
     whole = images("grocery", data=shared/"data")
     assert (whole.n, whole.shape, whole.classes, len(set(whole.groups.tolist()))) == (5421, (3, 84, 84), 81, 43)
     parts = [images("grocery", p, data=shared/"data") for p in ("base", "validation", "novel")]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fewshot_nb.core import InputError, rng
-from fewshot_nb.data.logo import (CANVAS, KINDS, PEN, STROKES, Action, Poses, bounds, draw_poses, execute, gather, marks, overlap, pack, parse,
+from fewshot_nb.data.bongard.logo import (CANVAS, KINDS, PEN, STROKES, Action, Poses, bounds, draw_poses, execute, gather, marks, overlap, pack, parse,
                                   parse_action, shape, unpack)
-from fewshot_nb.data.render import PictureBank, Pictures, njit, rasterise
-from fewshot_nb.data.shapes import ATTRIBUTES, agreement, attributes, library, official, trace
+from fewshot_nb.data.bongard.render import PictureBank, Pictures, njit, rasterise
+from fewshot_nb.data.bongard.shapes import ATTRIBUTES, agreement, attributes, library, official, trace
 
 thousandths = st.integers(0, 1000)
 

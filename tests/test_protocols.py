@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fewshot_nb import protocols
+from fewshot_nb.studies import omniglot as protocols
 from fewshot_nb.core import InputError, threads
 from fewshot_nb.data.omniglot import SPLITS, alphabets, in_part, omniglot
-from fewshot_nb.data.runs import bank_of_runs, lake_runs, read_runs, run_table
+from fewshot_nb.data.lake_runs import bank_of_runs, lake_runs, read_runs, run_table
 from fewshot_nb.models import siamese as nets
 from fewshot_nb.samplers import draw
 
@@ -107,7 +107,7 @@ def test_the_command_takes_a_function_and_a_file(data, tmp_path):
 def command(data, *args):
     "Run `fewshot_nb evaluate --protocol omniglot` in this process; its output, or the one sentence that refuses."
     from typer.testing import CliRunner
-    from fewshot_nb.cli import app
+    from fewshot_nb.cli.main import app
     done = CliRunner().invoke(app, ["evaluate", "--protocol", "omniglot", *map(str, args), "--data", str(data)])
     return done.stdout if done.exception is None else str(done.exception)
 
@@ -136,7 +136,7 @@ def test_the_command_takes_weights_by_name_and_by_file(data, tmp_path):
     assert "trained on 90 of the 150 test classes of the split weak" in said[0]
 
 
-@pytest.mark.parametrize("what, message", [("nothing.npz", "There is no file"), ("nothing", "is not understood"), ("fewshot_nb.protocols:none", "cannot be imported"), ("json:decoder", "is no function")])
+@pytest.mark.parametrize("what, message", [("nothing.npz", "There is no file"), ("nothing", "is not understood"), ("fewshot_nb.studies.omniglot:none", "cannot be imported"), ("json:decoder", "is no function")])
 def test_bad_embeddings(what, message, data):
     with pytest.raises(InputError, match=message) as e: protocols.embedding_of(what, data)
     assert "\n" not in str(e.value)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np, pytest
 
-from fewshot_nb import experiments, launch
+from fewshot_nb.engine import experiment as experiments
+from fewshot_nb.engine import reproduce as launch
 from fewshot_nb.core import InputError
-from fewshot_nb.results import same_rows
+from fewshot_nb.engine.results import same_rows
 
 from small_notebooks import notebook, tiny_beta
 

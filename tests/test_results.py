@@ -7,8 +7,8 @@ from hypothesis import given, settings as budget, strategies as st
 
 import fewshot_nb
 from fewshot_nb.core import InputError
-from fewshot_nb.pool import Failed, compute
-from fewshot_nb.results import Results, committed, key_of, merge, part_name, same_rows
+from fewshot_nb.engine.pool import Failed, compute
+from fewshot_nb.engine.results import Results, committed, key_of, merge, part_name, same_rows
 
 ROOT = Path(__file__).parents[1]
 bits = lambda x: struct.pack(">d", x)
@@ -210,7 +210,7 @@ def test_a_full_disk_leaves_the_old_state(tmp_path):
     code = f"""
         import resource
         from fewshot_nb.core import InputError
-        from fewshot_nb.results import Results
+        from fewshot_nb.engine.results import Results
         r = Results({str(tmp_path)!r}, "exp_t", 1, ["beta", "seed"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
         try: r.write([dict(beta=1, seed=0, m=.2)], setting=dict(beta=1, seed=0))
@@ -227,7 +227,7 @@ def test_killed_while_a_part_is_written(tmp_path, moment):
     old = r.read()
     code = f"""
         import os, signal
-        from fewshot_nb.results import Results
+        from fewshot_nb.engine.results import Results
         r = Results({str(tmp_path)!r}, "exp_t", 1, ["beta", "seed"])
         def die(*args): os.kill(os.getpid(), signal.SIGKILL)
         setattr(os, {'"fsync"' if "flush" in moment else '"replace"'}, die)

@@ -123,7 +123,7 @@ def command(out, gpus, experiment="exp_beta", profile="smoke"):
 def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
     "Preempted in the middle of a training, and once more told by Slurm that its time is up: both times the job comes back to the step where it was."
     import torch
-    from fewshot_nb import experiments
+    from fewshot_nb.engine import experiment as experiments
     path, out = tiny_beta(tmp_path/"exp_beta.ipynb", steps=150), tmp_path/"results"
     folder = out/"exp_beta/tiny-glyphs"
     def reached():
@@ -151,7 +151,7 @@ def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
 
 
 def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
-    from fewshot_nb import experiments
+    from fewshot_nb.engine import experiment as experiments
     out, disturbed = tmp_path/"results", []
     process = subprocess.Popen(command(out, slurm), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
     end = time.time() + 900

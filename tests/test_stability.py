@@ -9,10 +9,11 @@ import pytest
 import torch
 from scipy.stats import kstest
 
-from fewshot_nb import determinism, stability
+from fewshot_nb.engine import determinism
+from fewshot_nb.studies import stability
 from fewshot_nb.core import InputError, threads
-from fewshot_nb.search import design_of, prior, published_space, resume, space
-from fewshot_nb.stats import lmm
+from fewshot_nb.stats.priors import design_of, prior, published_space, resume, space
+from fewshot_nb.stats.mixed import lmm
 
 LEARNERS = ("ProtoNet", "MatchingNet", "TADAM")
 
@@ -103,7 +104,7 @@ def test_seeds_cover_every_source():
 
 NOTEBOOK = '''
 import random
-from fewshot_nb import experiments
+from fewshot_nb.engine import experiment as experiments
 def worker(setting): return dict(steady=setting["k"]*.1, luck=random.random() if setting["k"] == 2 else 0.5, seconds=random.random())
 table = experiments.find({path!r}).rows(worker, profile, rows, out, seed, jobs, device, data="glyphs")
 '''
