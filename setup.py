@@ -10,7 +10,7 @@ here = Path(__file__).parent
 config = ConfigParser(delimiters=["="])
 config.read(here/"settings.ini", encoding="utf-8")
 cfg = config["DEFAULT"]
-extras = {name: cfg[f"{name}_requirements"].split() for name in ("fast", "slurm", "notebook", "dev")}
+extras = {name: cfg[f"{name}_requirements"].split() for name in ("slurm", "notebook", "dev")}
 
 
 class BuildWithNotebooks(build_py):

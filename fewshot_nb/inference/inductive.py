@@ -292,7 +292,7 @@ class SimpleShot(_Centred, Method):
 _ENGINES = ("auto", "plain", "torch", "numba")
 
 def has_numba() -> bool:
-    "Whether the optional numba (`pip install fewshot_nb[fast]`) is there."
+    "Whether numba can be imported (it comes with the package, but not every machine can use it)."
     return importlib.util.find_spec("numba") is not None
 
 def pick_engine(
@@ -304,7 +304,7 @@ def pick_engine(
     choose(engine, _ENGINES, "engine")
     on_cpu, single = x.device.type == "cpu", x.dtype == torch.float32
     if engine == "numba":
-        if not has_numba(): raise InputError("engine='numba' needs the package numba: install fewshot_nb[fast], or take engine='torch'.")
+        if not has_numba(): raise InputError("engine='numba' needs the package numba: pip install numba, or take engine='torch'.")
         if not (on_cpu and single and compiled): raise InputError(f"engine='numba' works on float32 features on the CPU{'' if compiled else ' with alpha = 1 or at least 0.05 from it'}, but these are {x.dtype} on {x.device}: take engine='torch'.")
     if engine != "auto": return engine
     return ("numba" if on_cpu and compiled and has_numba() else "torch") if single else "plain"

@@ -124,7 +124,7 @@ def rasterise(
 ) -> np.ndarray:  # (image, size, size) uint8, ink 255 on 0
     "Pictures of marks: anti-aliased, pen widths exact at any size (the official canvas: Nie et al. 2020, appendix A)."
     choose(engine, ("auto", "numba", "pillow"), "engine")
-    if engine == "numba" and njit is None: raise InputError("engine='numba' was asked for, but numba is not installed: pip install 'fewshot_nb[fast]', or take engine='pillow'.")
+    if engine == "numba" and njit is None: raise InputError("engine='numba' was asked for, but numba is not installed: pip install numba, or take engine='pillow'.")
     if not 8 <= size <= 4096: raise InputError(f"size={size!r} must be a number of pixels, 8 to 4096.")
     if engine == "pillow" or njit is None: return _pillow(ink, size, VISIBLE, pen, outline)
     paper = np.zeros((len(ink.first) - 1, size, size), np.uint8)
