@@ -37,6 +37,7 @@ def main(args: list[str] | None = None):
 @app.command("list")
 def list_():
     "The experiments: what each regenerates, its profiles, and the evidence that came with the package."
+    from fewshot_nb.claims import evidence  # gives an experiment its `evidence`
     from fewshot_nb.engine import experiment as experiments
     for name in experiments.names():
         e = experiments.find(name)
