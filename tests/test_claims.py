@@ -8,6 +8,7 @@ from hypothesis import given, settings as budget, strategies as st
 from fewshot_nb.claims import judge as c
 from fewshot_nb.claims.judge import Estimate, judge
 from fewshot_nb.core import InputError
+from fewshot_nb.papers import published_claims, published_table
 
 PAPERS = ["generation", "alpha_tim", "omniglot_eval", "bongard", "stability"]
 PAPER = dict(data="omniglot", profile="paper", critics="serre2022")
@@ -106,11 +107,11 @@ def test_the_interval_of_a_maximum_covers_it():
 # --- the ledger
 
 def test_the_ledger_is_tidy():
-    t = c.claims()
+    t = published_claims()
     assert list(t.columns) == ["paper", "id", "where", "statement", "kind", "expected", "tolerance", "needs"]
     assert list(t.paper.unique()) == PAPERS and len(t) >= 120 and not t.duplicated(["paper", "id"]).any()
-    assert not c.claims(cells=True).duplicated(["paper", "id"]).any() and len(c.claims(cells=True)) > len(t) + 300
-    for claim in c.claims(cells=True).to_dict("records"):
+    assert not published_claims(cells=True).duplicated(["paper", "id"]).any() and len(published_claims(cells=True)) > len(t) + 300
+    for claim in published_claims(cells=True).to_dict("records"):
         assert claim["statement"] and claim["where"]
         if claim["kind"] == "exact": assert claim["expected"]
         elif claim["kind"] == "order": assert " < " in claim["expected"]
@@ -125,7 +126,7 @@ def test_every_claim_handed_down_is_in_the_ledger(shared):
     names = {"T20-way 1-shot": "T20-1", "W20-way 1-shot": "W20-1", "T20-way 5-shot": "T20-5", "W20-way 5-shot": "W20-5",
              "T5-way 1-shot": "T5-1", "W5-way 1-shot": "W5-1", "T5-way 5-shot": "T5-5", "W5-way 5-shot": "W5-5"}
     for paper in PAPERS:
-        ours = set(c.claims(paper).id)
+        ours = set(published_claims(paper).id)
         theirs = {names.get(i, i) for i in pd.read_csv(shared/"papers"/f"{paper}_claims.csv").id}
         assert not theirs - ours, paper
 
@@ -149,7 +150,7 @@ def test_no_typed_number_disagrees_with_what_was_handed_down(shared):
         given = pd.read_csv(shared/"papers"/f"{paper}_claims.csv", dtype=str, keep_default_na=False)
         tables = " ".join(p.read_text().replace(",", " ") for p in (shared/"papers").glob(f"{paper.split('_')[0]}*table*.csv"))
         text = (shared/"papers"/f"notes_{notes[paper]}.md").read_text() + tables
-        for claim in c.claims(paper).to_dict("records"):
+        for claim in published_claims(paper).to_dict("records"):
             if claim["kind"] in ("order", "sign", "negative", "identity") or claim["needs"] == "table" or not number.search(claim["expected"]): continue
             row = given[[claim["id"].startswith(i) or i[:1] in "TW" and "way" in i for i in given.id]]
             pool = numbers(text + " ".join(row.to_numpy().ravel())) | {0.}
@@ -166,21 +167,21 @@ def test_the_papers_own_numbers_agree_but_where_we_know():
              ("stability", "T11"): "undecided"}  # three runs each, 58.78 to 60.59 %
     assert len(t) >= 100 and {(r.paper, r.id): r.verdict for r in t.itertuples() if r.verdict != "recomputation agrees"} == known
     values = t[t.kind == "value"].copy()  # printed to so many digits, the number typed and the number recomputed are the same
-    expected = c.claims().set_index(["paper", "id"]).expected
+    expected = published_claims().set_index(["paper", "id"]).expected
     for r in values.itertuples():
         digits = len(expected[r.paper, r.id].partition(".")[2])
         assert abs(float(expected[r.paper, r.id]) - r.statistic) <= .5*10**-digits + 1e-9 or r.id == "N2g", (r.paper, r.id, r.statistic)
 
 
 def test_cells_say_what_the_tables_say():
-    cells = c.claims(cells=True).set_index(["paper", "id"]).expected
-    for r in c.published("alpha_tim_tables_1_2").dropna(subset="accuracy_percent").itertuples():
+    cells = published_claims(cells=True).set_index(["paper", "id"]).expected
+    for r in published_table("alpha_tim_tables_1_2").dropna(subset="accuracy_percent").itertuples():
         assert float(cells["alpha_tim", f"{r.dataset}/{r.backbone}/{r.method}/{r.shots}"]) == r.accuracy_percent
-    for r in c.published("bongard_logo_tables_2_3").itertuples():
+    for r in published_table("bongard_logo_tables_2_3").itertuples():
         assert float(cells["bongard", f"{r.table}/{r.method}/{r.split}"]) == r.accuracy_percent
     found = judge("alpha_tim", {"CUB/resnet18/TIM/1": 75.}, data="CUB", profile="paper", backbone="resnet18")
     assert list(found.verdict) == ["reproduced"]
-    with pytest.raises(InputError, match="Unknown table"): c.published("table_9")
+    with pytest.raises(InputError, match="Unknown table"): published_table("table_9")
 
 
 def test_what_the_code_shows_is_as_published():
@@ -204,6 +205,6 @@ def test_evidence_is_kept_and_joined(tmp_path, monkeypatch):
     assert t.loc["H1"].verdict == "reproduced" and "exp_other" in set(t.loc["A1"].experiment) and t.loc["R1"].verdict == "not measured" and "device V100" in t.loc["R1"].why
     assert sorted(t.loc["N3"].verdict) == ["does not hold here", "reproduced"] and len(t.loc[["N3"]]) == 2
     counts = c.summary()
-    assert counts.loc["generation", "reproduced"] == 3 + (c.implemented("generation").verdict == "reproduced").sum() and counts.loc["generation", "claims"] == len(c.claims("generation"))
+    assert counts.loc["generation", "reproduced"] == 3 + (c.implemented("generation").verdict == "reproduced").sum() and counts.loc["generation", "claims"] == len(published_claims("generation"))
     import json
     json.loads(c.ledger().to_json(orient="records"))

@@ -128,8 +128,8 @@ def published_space(
     learner: str,  # "TADAM", "ProtoNet" or "MatchingNet"
 ) -> Space:
     "The search space of a learner in Table 3 of \"Reproducibility and stability\" (2019)."
-    from fewshot_nb.claims.judge import published
-    table = published("stability_table_3_search_space").set_index("parameter")
+    from fewshot_nb.papers import published_table
+    table = published_table("stability_table_3_search_space").set_index("parameter")
     column = table[choose(learner, list(table.columns), "search space")].dropna()
     return Space(learner, {k: prior(v) for k, v in column.items()})
 

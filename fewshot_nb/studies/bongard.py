@@ -11,7 +11,8 @@ import functools, os, time
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from ..core import InputError, choose, device as find_device, rng
-from ..claims.judge import Estimate, published
+from ..claims.judge import Estimate
+from ..papers import published_table
 from ..data.bongard.problems import benchmark, single_shapes
 from ..models.bongard_solvers import SOLVERS, ResNet15
 from ..train.bongard_solvers import solved, train_moco, train_solver
@@ -116,7 +117,7 @@ def paper(
     variant: str = "full",  # "full": Table 3; "freeform": Table 2
 ) -> pd.DataFrame:  # methods and people by parts, %
     "The printed accuracies."
-    t = published("bongard_logo_tables_2_3")
+    t = published_table("bongard_logo_tables_2_3")
     table = choose(variant, dict(full="table3_full", freeform="table2_freeform_only"), "variant")
     return t[t.table == table].pivot_table(index="method", columns="split", values="accuracy_percent")
 
