@@ -214,7 +214,7 @@ from . import evaluate as evaluate_command
 app.command("evaluate", cls=evaluate_command.Variadic)(evaluate_command.command)
 
 # %% ../../nbs/api/960_cli_main.ipynb #b1e0c0a2
-from ..bench import inference as bench
+from ..bench.machine import bench_command
 
 # %% ../../nbs/api/960_cli_main.ipynb #b1e0c0a3
-app.command("bench")(bench.command)
+app.command("bench")(bench_command)

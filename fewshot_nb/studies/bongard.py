@@ -48,7 +48,7 @@ def operations(
 @functools.lru_cache(4)
 def _products(device):
     "Floating-point operations a second of large products here and now."
-    from fewshot_nb.bench.inference import sgemm_rate
+    from fewshot_nb.bench.machine import sgemm_rate
     return sgemm_rate(find_device(device), 512, 3)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #bb500fd7
