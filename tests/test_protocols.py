@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fewshot_nb.studies import omniglot as protocols
+from fewshot_nb.evaluation import omniglot as protocols
+from fewshot_nb.studies import omniglot as study
 from fewshot_nb.core import InputError, threads
 from fewshot_nb.data.omniglot import SPLITS, alphabets, in_part, omniglot
 from fewshot_nb.data.lake_runs import bank_of_runs, lake_runs, read_runs, run_table
@@ -57,9 +58,9 @@ def test_runs_are_omniglot_pixel_by_pixel(bank, data):
 
 def test_published_distances_on_the_runs(data):
     "Pixels at 50 px err in 81.5 % of the trials, the modified Hausdorff distance at 105 px in 38.8 %, as Lake et al. say."
-    z, part, head = protocols.fixed_embedding("pixels", "lake", data)
-    assert 100*protocols.errors(z, [lake_runs(part)], head).mean() == pytest.approx(81.5)
-    assert 100*protocols.hausdorff_on_runs(data).mean() == pytest.approx(38.75)
+    z, part, head = study.fixed_embedding("pixels", "lake", data)
+    assert 100*protocols.problem_errors(z, [lake_runs(part)], head).mean() == pytest.approx(81.5)
+    assert 100*study.hausdorff_on_runs(data).mean() == pytest.approx(38.75)
 
 
 def test_a_bank_without_the_run_alphabets(bank, data):
@@ -83,10 +84,10 @@ def test_a_better_embedding_is_better_everywhere(data):
     "HOG beats pixels under every protocol, and within-alphabet problems are harder for both."
     rows = {}
     for m in ("pixels", "hog"):
-        z, part, head = protocols.fixed_embedding(m, "lake", data)
-        rows[m] = protocols.flat(protocols.evaluate_embedding(z, part, head=head, n_problems=80))
-    for p in protocols.PROTOCOLS:
-        for w, s in protocols.SETTINGS: assert rows["hog"][f"{p} {w}-{s}"] < rows["pixels"][f"{p} {w}-{s}"]
+        z, part, head = study.fixed_embedding(m, "lake", data)
+        rows[m] = study.flat(protocols.evaluate_embedding(z, part, head=head, n_problems=80))
+    for p in protocols.OMNIGLOT_PROTOCOLS:
+        for w, s in protocols.OMNIGLOT_PROBLEMS: assert rows["hog"][f"{p} {w}-{s}"] < rows["pixels"][f"{p} {w}-{s}"]
     for w, s in ((20, 1), (20, 5)): assert rows["hog"][f"within-alphabet {w}-{s}"] > rows["hog"][f"unstructured {w}-{s}"]
 
 
@@ -136,7 +137,7 @@ def test_the_command_takes_weights_by_name_and_by_file(data, tmp_path):
     assert "trained on 90 of the 150 test classes of the split weak" in said[0]
 
 
-@pytest.mark.parametrize("what, message", [("nothing.npz", "There is no file"), ("nothing", "is not understood"), ("fewshot_nb.studies.omniglot:none", "cannot be imported"), ("json:decoder", "is no function")])
+@pytest.mark.parametrize("what, message", [("nothing.npz", "There is no file"), ("nothing", "is not understood"), ("fewshot_nb.evaluation.omniglot:none", "cannot be imported"), ("json:decoder", "is no function")])
 def test_bad_embeddings(what, message, data):
     with pytest.raises(InputError, match=message) as e: protocols.embedding_of(what, data)
     assert "\n" not in str(e.value)
@@ -155,9 +156,9 @@ def test_own_weights_and_their_cards(name, data):
     if not path.is_file(): pytest.skip(f"{path.name} is still being trained")
     net, card = nets.own(name)
     assert path.stat().st_size < 300_000 and card["split"] == "lake background" and path.with_suffix(".md").is_file()
-    part = protocols.judged(getattr(net, "net", net).image_size, ["lake"], data)
+    part = protocols.judged_bank(getattr(net, "net", net).image_size, ["lake"], data)
     table = protocols.evaluate_embedding(nets.embed(net, part), part, head=card["head"], n_problems=1000, settings=((20, 1),))
-    for k, v in protocols.flat(table).items():
+    for k, v in study.flat(table).items():
         if not k.endswith(("half", "alphabet")): assert v == pytest.approx(json.loads(card["errors"])[k], abs=.01)
 
 
@@ -168,5 +169,5 @@ def test_training_helps_on_new_alphabets(data):
     part = part.select(part.groups < part.groups.min() + 3)
     with threads(1):  # two threads that wait for each other on a busy machine take many times as long
         model, _ = train_siamese(omniglot(24, "lake", "background", data=data), steps=60, problems=12, shared=True)
-        before, after = (protocols.errors(nets.embed(m, part), [draw(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean() for m in (nets.fresh(nets.Siamese, 0), model))
+        before, after = (protocols.problem_errors(nets.embed(m, part), [draw(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean() for m in (nets.fresh(nets.Siamese, 0), model))
     assert after < before - .05

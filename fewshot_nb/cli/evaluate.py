@@ -60,7 +60,7 @@ def command(
     choose(protocol, ("disjoint", "veilleux2021", "omniglot"), "protocol")
     if protocol == "omniglot":
         _refuse(given, ("queries", "dirichlet", "balanced", "change", "methods", "base", "tune", "images"), "without --protocol omniglot")
-        from fewshot_nb.studies.omniglot import omniglot_command
+        from fewshot_nb.cli.omniglot import omniglot_command
         ways, shots = given.get("way") and [given["way"]], given.get("shots") and _shots(shots)
         return omniglot_command(features, head, data, image_size, tasks, seed, device, out, split, ways, shots)
     _refuse(given, ("data", "image_size", "head"), "with --protocol omniglot")
