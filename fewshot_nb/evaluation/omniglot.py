@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
-from .intervals import Interval, over_tasks
+from torch import Tensor
+from .intervals import over_tasks
 from ..core import InputError, choose, device as named_device
 from ..data.bank import Bank
 from ..data.omniglot import SPLITS, in_part
