@@ -8,7 +8,7 @@ from hypothesis import given, settings as budget, strategies as st
 import fewshot_nb
 from fewshot_nb.core import InputError
 from fewshot_nb.engine.pool import Failed, compute
-from fewshot_nb.engine.results import Results, committed, key_of, merge, part_name, same_rows
+from fewshot_nb.engine.results import Results, committed, key_of, merge_parts, same_rows
 
 ROOT = Path(__file__).parents[1]
 bits = lambda x: struct.pack(">d", x)
@@ -69,8 +69,8 @@ def test_merging_depends_only_on_the_rows(keys, data):
         for row, p in zip(rows, cut(rows)): split.setdefault(f"p{p}", []).append(row)
         return {p: pd.DataFrame(r) for p, r in split.items()}
     again = data.draw(st.lists(st.sampled_from(rows), unique_by=lambda r: (r["beta"], r["seed"])))
-    one = merge({"all": pd.DataFrame(rows)}, ["beta", "seed"])
-    many = merge({**parts(data.draw(st.permutations(rows))), "again": pd.DataFrame(again or rows)}, ["beta", "seed"])
+    one = merge_parts({"all": pd.DataFrame(rows)}, ["beta", "seed"])
+    many = merge_parts({**parts(data.draw(st.permutations(rows))), "again": pd.DataFrame(again or rows)}, ["beta", "seed"])
     assert same_rows(one, many) and len(many) == len(rows) and list(many.seed) == list(one.seed)
 
 
@@ -80,7 +80,7 @@ def test_two_different_rows_under_one_key_are_refused(keys, data):
     rows = pd.DataFrame([dict(beta=b, seed=s, metric=.5, status="ok") for b, s in keys])
     at = data.draw(st.integers(0, len(rows) - 1))
     with pytest.raises(InputError, match=rf"seed={rows.seed[at]}\) in parts (one and two|two and one)") as e:
-        merge({"one": rows, "two": rows[at:at + 1].assign(metric=np.nextafter(.5, 1))}, ["beta", "seed"])
+        merge_parts({"one": rows, "two": rows[at:at + 1].assign(metric=np.nextafter(.5, 1))}, ["beta", "seed"])
     assert str(e.value).count("\n") == 0
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_part_is_set_aside_and_computed_again(tmp_path):
     whole = path.read_bytes()
     at = whole.index(struct.pack("<d", 5/7))  # in the page, not only in the statistics
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
-    assert r.write([dict(status="failed", message="x")], setting=setting) and not r._has_good(path)
+    assert r.write([dict(status="failed", message="x")], setting=setting) and not r._good_in(path)
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
     rows, told = quietly(r.read)
     assert len(rows) == 0 and "damaged" in told[0] and r.missing([setting]) == [setting]
@@ -165,6 +165,39 @@ def test_parts_of_an_older_version_are_named_and_computed_again(tmp_path):
     assert quietly(lambda: r.missing([dict(beta=1, seed=0)]))[0] == [dict(beta=1, seed=0)]
     r.write([dict(beta=1, seed=0, m=.2)], setting=dict(beta=1, seed=0))
     assert quietly(r.read)[1] == [] and list(r.read().version) == [2]
+    assert list(old.read().m) == [.1]  # version 1's part was left alone
+
+
+def test_parts_named_as_before_are_read_and_replaced(tmp_path):
+    r, setting = new(tmp_path), dict(beta=1, seed=0)
+    path = r.write([dict(beta=1, seed=0, m=.1)], setting=setting)
+    path.rename(tmp_path/f"{path.name[:16]}.parquet")  # names did not hold the version
+    assert list(r.read().m) == [.1] and r.missing([setting]) == []
+    r.write([dict(beta=1, seed=0, m=.2)], setting=setting)
+    assert list(r.read().m) == [.2] and [p.name for p in tmp_path.glob("*.parquet")] == [path.name]
+
+
+def test_fewer_rows_never_replace_more_nor_rows_of_other_data(tmp_path):
+    r, setting = new(tmp_path, keys=["beta", "task"]), dict(beta=1)
+    for n in (40, 1000, 40): r.write([dict(beta=1, task=t, m=.1) for t in range(n)], setting=setting)
+    assert len(r.read()) == 1000
+    other = new(tmp_path, keys=["beta", "task"], content="other features")
+    rows, told = quietly(other.read)
+    assert len(rows) == 0 and "rows of other data" in told[0] and quietly(lambda: other.missing([setting]))[0] == [setting]
+    other.write([dict(beta=1, task=0, m=.9)], setting=setting)
+    assert list(other.read().m) == [.9] and set(r.read().m) == {.1}
+
+
+def test_two_commands_that_write_one_part_at_once_keep_the_larger(tmp_path):
+    code = f"""
+        import sys
+        from fewshot_nb.engine.results import Results
+        r = Results({str(tmp_path)!r}, "exp_t", 1, ["beta", "task"])
+        for _ in range(20): r.write([dict(beta=1, task=t, m=.1) for t in range(int(sys.argv[1]))], setting=dict(beta=1))
+    """
+    run = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(n)], cwd=ROOT) for n in (400, 40)]
+    assert [p.wait() for p in run] == [0, 0]
+    assert len(new(tmp_path, keys=["beta", "task"]).read()) == 400
 
 
 def test_provenance_is_in_each_part(tmp_path):

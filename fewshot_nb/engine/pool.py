@@ -10,7 +10,7 @@ import contextlib, multiprocessing, os, signal, sys, threading, time, traceback
 from multiprocessing.connection import wait
 from pathlib import Path
 from ..core import InputError, cores, device, progress, threads
-from .results import Results, plain
+from .results import Results, plain_value
 
 # %% ../../nbs/api/505_engine_pool.ipynb #872732bc
 class Failed(InputError):
@@ -38,7 +38,7 @@ def _plain(setting, rows):
     "What a worker returned for a setting, as a list of dicts of plain values."
     rows = rows.to_dict("records") if hasattr(rows, "to_dict") and not isinstance(rows, dict) else [rows] if isinstance(rows, dict) else list(rows)
     if not rows: raise ValueError("the worker returned no rows")
-    return [{k: plain(v) for k, v in {**setting, **row}.items()} for row in rows]
+    return [{k: plain_value(v) for k, v in {**setting, **row}.items()} for row in rows]
 
 # %% ../../nbs/api/505_engine_pool.ipynb #9a2ce5e2
 _ONE_THREAD = {f"{lib}_NUM_THREADS": "1" for lib in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")}
