@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln
 from torch import Tensor
 from .core import InputError, choose, rng
-from .models.backbones import embed, parameter_count
+from .models.core import embed, parameter_count
 
 # %% ../nbs/api/550_metrics.ipynb #ea2102e5
 def features_of(

@@ -21,7 +21,7 @@ IMPORTS = """
 from functools import partial
 from fewshot_nb.engine import experiment as experiments
 from fewshot_nb.studies import generation
-from fewshot_nb.models.backbones import critics_name
+from fewshot_nb.models.critics import critics_name
 """  # what the table needs, and none of what the figures need: the notebook is started many times
 STUCK = """
 import os, time

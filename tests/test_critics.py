@@ -8,8 +8,11 @@ import torch
 from fewshot_nb.core import InputError
 from fewshot_nb.data.omniglot import omniglot
 from fewshot_nb.metrics import agreement, diversity, human_features, human_point
-from fewshot_nb.models.backbones import CriticNet, critics, embed, own_folder, parameter_count, read_critic, released_folder, save_critic
-from fewshot_nb.train.episodic import few_shot_accuracy, fresh_critic, train_proto_net
+from fewshot_nb.models.core import embed, parameter_count
+from fewshot_nb.models.critics import CriticNet, read_critics, read_critic, released_folder, save_critic
+from fewshot_nb.models.weights import own_folder
+from fewshot_nb.models.critics import fresh_critic
+from fewshot_nb.train.episodic import few_shot_accuracy, train_proto_net
 
 
 def test_table_s1():
@@ -22,7 +25,7 @@ def test_table_s1():
 
 @pytest.fixture(scope="module")
 def released(shared):
-    return critics("serre2022", weights=shared/"weights")
+    return read_critics("serre2022", weights=shared/"weights")
 
 
 def test_released_weights_are_read_exactly(shared, released):
@@ -49,12 +52,12 @@ def test_released_weights_are_read_exactly(shared, released):
 def test_auto_finds_the_released_pair(shared, monkeypatch, tmp_path):
     monkeypatch.delenv("FEWSHOT_WEIGHTS", raising=False)
     monkeypatch.setenv("FEWSHOT_DATA", str(shared/"data"))
-    assert released_folder() == shared/"weights" and critics().name == "serre2022"
+    assert released_folder() == shared/"weights" and read_critics().name == "serre2022"
     monkeypatch.setenv("FEWSHOT_DATA", str(tmp_path/"data"))
     assert released_folder() is None
-    assert critics(data=shared/"data").name == "serre2022"
+    assert read_critics(data=shared/"data").name == "serre2022"
     monkeypatch.setenv("FEWSHOT_WEIGHTS", str(tmp_path))
-    with pytest.raises(InputError, match="does not hold proto_net_serre2022.pt and simclr_serre2022.pt"): critics()
+    with pytest.raises(InputError, match="does not hold proto_net_serre2022.pt and simclr_serre2022.pt"): read_critics()
 
 
 def test_truncated_and_strange_weights(shared, tmp_path):
@@ -95,7 +98,7 @@ def test_own_pair_in_the_package(kind):
 
 def test_own_pair_on_unseen_characters(shared):
     "The shipped pair on the 150 real test characters; its cards tell what comes out."
-    test, pair = omniglot(50, "weak", "test", data=shared/"data"), critics("own")
+    test, pair = omniglot(50, "weak", "test", data=shared/"data"), read_critics("own")
     f = human_features(test, pair)
     accuracy, se = few_shot_accuracy(pair.proto_net, test, embeddings=pair.proto_net.head(f["proto_net"]).flatten(0, 1))
     assert accuracy > .948 and se < .002  # random support: the released ProtoNet gets 94.9 %

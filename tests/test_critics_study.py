@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from fewshot_nb.core import InputError
-from fewshot_nb.models.backbones import CriticNet, read_critic, save_critic
+from fewshot_nb.models.critics import CriticNet, read_critic, save_critic
 from fewshot_nb.train.maml import MAML
 
 
@@ -75,8 +75,8 @@ def test_one_path_from_critic_to_measures(strange):
     "Diversity and recognizability of `critics_study` are those of `metrics`, for a net and for MAML's features."
     from fewshot_nb.studies.critics import class_accuracy, class_measures, prototype_tasks, task_logits
     from fewshot_nb.metrics import diversity, recognizability
-    from fewshot_nb.models.backbones import embed
-    from fewshot_nb.train.episodic import fresh_critic
+    from fewshot_nb.models.core import embed
+    from fewshot_nb.models.critics import fresh_critic
     from fewshot_nb.train.maml import critic_of
     bank, prototypes, tasks = strange
     net = fresh_critic(bank, width=4)
@@ -119,7 +119,7 @@ def test_silhouettes_and_distances_of_classes():
 
 def test_a_standard_classifier_learns_and_holds_out(strange):
     from fewshot_nb.train.classifier import hold_out, train_classifier
-    from fewshot_nb.train.episodic import fresh_critic
+    from fewshot_nb.models.critics import fresh_critic
     bank = strange[0]
     train, held = hold_out(bank)
     assert len(held) == 2*bank.classes and not set(train.tolist()) & set(held.tolist())

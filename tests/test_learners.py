@@ -2,9 +2,11 @@
 import numpy as np, pytest, torch
 from fewshot_nb.core import InputError
 from fewshot_nb.data.glyphs import glyphs
-from fewshot_nb.models.backbones import Conv4, parameter_count
-from fewshot_nb.models.metric import FCE, MatchingNet, ProtoNet
-from fewshot_nb.models.tadam import TADAM, ProtoNetTADAM, ResNet12
+from fewshot_nb.models.backbones import Conv4
+from fewshot_nb.models.core import parameter_count
+from fewshot_nb.models.metric import FCE, MatchingNet, PrototypicalNet
+from fewshot_nb.models.resnets import ResNet12
+from fewshot_nb.models.tadam import TADAM, ProtoNetTADAM
 from fewshot_nb.train.learners import auxiliary_probability, episode_loss, episodes, learner, score, train_learner
 
 

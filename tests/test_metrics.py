@@ -11,7 +11,7 @@ from fewshot_nb.core import InputError
 from fewshot_nb.data.omniglot import omniglot
 from fewshot_nb.metrics import (agreement, at, balanced_tasks, distance_to_humans, diversity, human_claims, human_features, human_point, human_rows,
                                 prototype_index, prototypes, recognizability, win_chance)
-from fewshot_nb.models.backbones import critics
+from fewshot_nb.models.critics import read_critics
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def test_bank(shared): return omniglot(50, "weak", "test", data=shared/"data")
 @pytest.fixture(scope="module")
 def human(shared, test_bank):
     "All rows about people, with the released critics, and the features they come from."
-    pair = critics("serre2022", weights=shared/"weights")
+    pair = read_critics("serre2022", weights=shared/"weights")
     f = human_features(test_bank, pair)
     rows = human_rows(test_bank, pair, train=omniglot(50, "weak", "train", data=shared/"data"), features=f)
     return pair, f, rows, human_claims(rows)

@@ -14,6 +14,7 @@ from fewshot_nb.core import InputError, threads
 from fewshot_nb.data.omniglot import SPLITS, alphabets, in_part, omniglot
 from fewshot_nb.data.lake_runs import bank_of_runs, lake_runs, read_runs, run_table
 from fewshot_nb.models import siamese as nets
+from fewshot_nb.models.core import embed, fresh
 from fewshot_nb.samplers import draw
 
 
@@ -131,7 +132,7 @@ def test_the_command_refuses_in_one_sentence(args, sentence, data, tmp_path):
 
 def test_the_command_takes_weights_by_name_and_by_file(data, tmp_path):
     "Our net by its name and as a file err alike; splits that hold classes of its training are told."
-    file = protocols.Path(nets.__file__).parents[1]/"weights"/f"{nets.OWN['siamese']}.safetensors"
+    file = protocols.Path(nets.__file__).parents[1]/"weights"/f"{nets.SHIPPED_SIAMESE['siamese']}.safetensors"
     said = [command(data, what, "--tasks", 50, "--shots", 1, "--split", "weak", "--out", tmp_path) for what in ("siamese", file)]
     assert said[0] == said[1] and "20-way 1-shot" in said[0] and "5-shot" not in said[0]
     assert "trained on 90 of the 150 test classes of the split weak" in said[0]
@@ -149,15 +150,15 @@ def test_weights_of_another_architecture(data):
     with pytest.raises(InputError, match="bank of size=24"): nets.EmbeddingNet()(torch.zeros(1, 1, 28, 28))
 
 
-@pytest.mark.parametrize("name", nets.OWN)
+@pytest.mark.parametrize("name", nets.SHIPPED_SIAMESE)
 def test_own_weights_and_their_cards(name, data):
     "The shipped nets do on real characters what their cards say."
-    path = protocols.Path(nets.__file__).parents[1]/"weights"/f"{nets.OWN[name]}.safetensors"
+    path = protocols.Path(nets.__file__).parents[1]/"weights"/f"{nets.SHIPPED_SIAMESE[name]}.safetensors"
     if not path.is_file(): pytest.skip(f"{path.name} is still being trained")
-    net, card = nets.own(name)
+    net, card = nets.shipped_siamese(name)
     assert path.stat().st_size < 300_000 and card["split"] == "lake background" and path.with_suffix(".md").is_file()
     part = protocols.judged_bank(getattr(net, "net", net).image_size, ["lake"], data)
-    table = protocols.evaluate_embedding(nets.embed(net, part), part, head=card["head"], n_problems=1000, settings=((20, 1),))
+    table = protocols.evaluate_embedding(embed(net, part, batch=200), part, head=card["head"], n_problems=1000, settings=((20, 1),))
     for k, v in study.flat(table).items():
         if not k.endswith(("half", "alphabet")): assert v == pytest.approx(json.loads(card["errors"])[k], abs=.01)
 
@@ -169,5 +170,5 @@ def test_training_helps_on_new_alphabets(data):
     part = part.select(part.groups < part.groups.min() + 3)
     with threads(1):  # two threads that wait for each other on a busy machine take many times as long
         model, _ = train_siamese(omniglot(24, "lake", "background", data=data), steps=60, problems=12, shared=True)
-        before, after = (protocols.problem_errors(nets.embed(m, part), [draw(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean() for m in (nets.fresh(nets.Siamese, 0), model))
+        before, after = (protocols.problem_errors(embed(m, part, batch=200), [draw(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean() for m in (fresh(nets.Siamese, 0), model))
     assert after < before - .05

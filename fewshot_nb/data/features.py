@@ -204,8 +204,8 @@ def named_features(
 # %% ../../nbs/api/125_data_features.ipynb #028a236f
 def _embedded(images):
     "Features (n, 256) of images by the ProtoNet critic that ships with the package; computed once."
-    from fewshot_nb.models.backbones import critics
-    net = critics("own").proto_net
+    from fewshot_nb.models.critics import read_critics
+    net = read_critics("own").proto_net
     x = images.take(torch.arange(images.n))
     def embed():
         with torch.inference_mode(): return dict(features=torch.cat([net.features(part) for part in x.split(256)]))

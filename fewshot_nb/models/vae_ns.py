@@ -4,25 +4,37 @@
 
 # %% auto #0
 __all__ = ['STEMS', 'FcBlock', 'ConvBlock', 'DeConvBlock', 'Residual', 'Gaussian', 'Statistic', 'Inference', 'LatentDecoder',
-           'ObservationDecoder', 'kl', 'VAENS', 'counts', 'loss', 'sized', 'sample']
+           'ObservationDecoder', 'gaussian_kl', 'VAENS', 'vae_ns_parameters', 'check_prototypes']
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #8408f370
-import math, numbers, torch, torch.nn.functional as F
+import math, numbers
+import torch
+import torch.nn.functional as F
+from fastcore.basics import patch
 from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, choose, torch_rng
-from .backbones import evaluating
+from .core import evaluating, parameter_count
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #a47657c5
-def FcBlock(i, o): return nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o), nn.ELU())
-def ConvBlock(i, o, stride=1, size=3, pad=1): return nn.Sequential(nn.Conv2d(i, o, size, stride, pad), nn.BatchNorm2d(o), nn.ELU())
-def DeConvBlock(i, o): return nn.Sequential(nn.ConvTranspose2d(i, o, 2, 2), nn.BatchNorm2d(o), nn.ELU())
+def FcBlock(i, o):
+    "Linear, batch norm, ELU."
+    return nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o), nn.ELU())
+
+def ConvBlock(i, o, stride=1, size=3, pad=1):
+    "Convolution, batch norm, ELU."
+    return nn.Sequential(nn.Conv2d(i, o, size, stride, pad), nn.BatchNorm2d(o), nn.ELU())
+
+def DeConvBlock(i, o):
+    "Transposed convolution that doubles the side, batch norm, ELU."
+    return nn.Sequential(nn.ConvTranspose2d(i, o, 2, 2), nn.BatchNorm2d(o), nn.ELU())
 
 class Residual(nn.Module):
     "Three FcBlocks beside a skip; the last activation comes after the sum."
     def __init__(self, dim):
         super().__init__()
         self.blocks = nn.Sequential(FcBlock(dim, dim), FcBlock(dim, dim), nn.Linear(dim, dim), nn.BatchNorm1d(dim))
+
     def forward(self, x): return F.elu(x + self.blocks(x))
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #f097392d
@@ -35,42 +47,60 @@ class Gaussian(nn.Module):
     def __init__(self, dim, out):
         super().__init__()
         self.linear, self.norm = nn.Linear(dim, 2*out), nn.BatchNorm1d(1, eps=1e-3, momentum=1e-2)
+
     def forward(self, x): return self.norm(_whole(self.linear(x))[:, None])[:, 0].chunk(2, -1)
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #bc28c2e6
-def _halve(n, times): return n if times == 0 else _halve((n + 1)//2, times - 1)
+def _halve(n, times):
+    "A side after so many halvings, odd ones upwards."
+    for _ in range(times): n = (n + 1)//2
+    return n
 
 class _Convolutions:
     "The paper's stem, for an even image size of 18 pixels or more."
     def __init__(self, size, widths):
-        if len(widths) != 4: raise InputError(f"The stem 'convolutions' needs 4 widths, but widths={tuple(widths)} was given: take (32, 64, 128, 256).")
-        if size % 2 or size < 18: raise InputError(f"The stem 'convolutions' needs an even image size of 18 or more, but image_size={size} was given: resize the images.")
+        if len(widths) != 4:
+            raise InputError(f"The stem 'convolutions' needs 4 widths, but widths={tuple(widths)} was given: "
+                             "take (32, 64, 128, 256).")
+        if size % 2 or size < 18:
+            raise InputError(f"The stem 'convolutions' needs an even image size of 18 or more, but image_size={size} "
+                             "was given: resize the images.")
         self.size, self.widths, self.grid = size, tuple(widths), _halve(size, 4)
         self.features = widths[-1]*self.grid**2
 
     def encoder(self):
         steps = zip((1, *self.widths), self.widths)
-        return nn.Sequential(*[nn.Sequential(ConvBlock(i, o), ConvBlock(o, o), ConvBlock(o, o, 2)) for i, o in steps], nn.Flatten())
+        blocks = [nn.Sequential(ConvBlock(i, o), ConvBlock(o, o), ConvBlock(o, o, 2)) for i, o in steps]
+        return nn.Sequential(*blocks, nn.Flatten())
 
     def decoder(self):
         a, b, c, d = self.widths
         quarter, half = _halve(self.size, 2), _halve(self.size, 1)
-        trim = lambda w, big, small: ConvBlock(w, w, size=big - small + 1, pad=0)
-        return nn.Sequential(nn.Unflatten(1, (d, self.grid, self.grid)), ConvBlock(d, d), ConvBlock(d, d), DeConvBlock(d, d),
-            ConvBlock(d, c), ConvBlock(c, c), DeConvBlock(c, c), ConvBlock(c, b), trim(b, 4*self.grid, quarter), DeConvBlock(b, b),
-            ConvBlock(b, a), trim(a, 2*quarter, half), DeConvBlock(a, a), nn.Conv2d(a, 1, 1))
+        return nn.Sequential(
+            nn.Unflatten(1, (d, self.grid, self.grid)), ConvBlock(d, d), ConvBlock(d, d), DeConvBlock(d, d),
+            ConvBlock(d, c), ConvBlock(c, c), DeConvBlock(c, c),
+            ConvBlock(c, b), _trim(b, 4*self.grid, quarter), DeConvBlock(b, b),
+            ConvBlock(b, a), _trim(a, 2*quarter, half), DeConvBlock(a, a), nn.Conv2d(a, 1, 1))
+
+def _trim(width, big, small):
+    "A block that cuts the side from `big` to `small`."
+    return ConvBlock(width, width, size=big - small + 1, pad=0)
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #db5f3ddc
 class _Patches:
     "Patches of 4x4 pixels and one 3x3 convolution on each side."
     def __init__(self, size, widths):
-        if size % 4: raise InputError(f"The stem 'patches' needs an image size divisible by 4, but image_size={size} was given: take 28.")
-        if len(widths) != 1: raise InputError(f"The stem 'patches' needs one width, but widths={tuple(widths)} was given: take (32,).")
+        if size % 4:
+            raise InputError(f"The stem 'patches' needs an image size divisible by 4, but image_size={size} was given: "
+                             "take 28.")
+        if len(widths) != 1:
+            raise InputError(f"The stem 'patches' needs one width, but widths={tuple(widths)} was given: take (32,).")
         self.width, self.grid = widths[0], size//4
         self.features = self.width*self.grid**2
 
     def encoder(self):
-        return nn.Sequential(ConvBlock(1, self.width, 4, size=4, pad=0), ConvBlock(self.width, self.width), nn.Flatten())
+        w = self.width
+        return nn.Sequential(ConvBlock(1, w, 4, size=4, pad=0), ConvBlock(w, w), nn.Flatten())
 
     def decoder(self):
         w, g = self.width, self.grid
@@ -83,7 +113,9 @@ class Statistic(nn.Module):
     "Features of a set (set, image, hidden) -> q(c | D), mean and log variance (set, context)."
     def __init__(self, hidden, context):
         super().__init__()
-        self.blocks, self.gaussian = nn.Sequential(FcBlock(hidden, hidden), FcBlock(hidden, hidden)), Gaussian(hidden, context)
+        self.blocks = nn.Sequential(FcBlock(hidden, hidden), FcBlock(hidden, hidden))
+        self.gaussian = Gaussian(hidden, context)
+
     def forward(self, h): return self.gaussian(self.blocks(h.mean(1)))
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #83f0e611
@@ -91,10 +123,13 @@ class Inference(nn.Module):
     "Features (set, image, hidden) and context (set, context) -> q(z | x, c), each (set, image, latent)."
     def __init__(self, hidden, context, latent):
         super().__init__()
-        self.image, self.context, self.above = nn.Linear(hidden, hidden), nn.Linear(context, hidden), nn.Linear(latent, hidden)
+        self.image, self.context = nn.Linear(hidden, hidden), nn.Linear(context, hidden)
+        self.above = nn.Linear(latent, hidden)
         self.residual, self.gaussian = Residual(hidden), Gaussian(hidden, latent)
+
     def forward(self, h, c):
-        joined = F.elu(self.image(h) + self.context(c)[:, None] + self.above(c.new_zeros(self.above.in_features)))
+        nothing = self.above(c.new_zeros(self.above.in_features))
+        joined = F.elu(self.image(h) + self.context(c)[:, None] + nothing)
         mean, log_var = self.gaussian(self.residual(joined.flatten(0, 1)))
         return mean.unflatten(0, h.shape[:2]), log_var.unflatten(0, h.shape[:2])
 
@@ -105,8 +140,10 @@ class LatentDecoder(nn.Module):
         super().__init__()
         self.context, self.above = nn.Linear(context, hidden), nn.Linear(latent, hidden)
         self.residual, self.gaussian = Residual(hidden), Gaussian(hidden, latent)
+
     def forward(self, c):
-        return self.gaussian(self.residual(F.elu(self.context(c) + self.above(c.new_zeros(self.above.in_features)))))
+        nothing = self.above(c.new_zeros(self.above.in_features))
+        return self.gaussian(self.residual(F.elu(self.context(c) + nothing)))
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #c0ba0b95
 class ObservationDecoder(nn.Module):
@@ -115,12 +152,13 @@ class ObservationDecoder(nn.Module):
         super().__init__()
         self.latent, self.context = nn.Linear(latent, hidden), nn.Linear(context, hidden)
         self.expand, self.stem = nn.Linear(hidden, stem.features), stem.decoder()
+
     def forward(self, z, c):
         joined = F.elu(self.latent(z) + self.context(c)[:, None])
         return self.stem(F.elu(self.expand(joined.flatten(0, 1)))).unflatten(0, z.shape[:2])
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #109d9d63
-def kl(
+def gaussian_kl(
     q_mean: Float[Tensor, "*n dim"],  # what the images say
     q_log_var: Float[Tensor, "*n dim"],
     p_mean: Float[Tensor, "*#n dim"] | float = 0.,  # what is known without them, by default the standard Gaussian
@@ -128,11 +166,13 @@ def kl(
 ) -> Float[Tensor, "*n"]:  # nats, at least 0
     "KL(q || p) of Gaussians with diagonal covariance, summed over the last axis."
     p_log_var = torch.as_tensor(p_log_var, dtype=q_mean.dtype, device=q_mean.device)
-    return .5*(p_log_var - q_log_var + (q_log_var - p_log_var).exp() + (q_mean - p_mean).square()*(-p_log_var).exp() - 1).sum(-1)
+    spread, shift = (q_log_var - p_log_var).exp(), (q_mean - p_mean).square()*(-p_log_var).exp()
+    return .5*(p_log_var - q_log_var + spread + shift - 1).sum(-1)
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #b69be369
 class VAENS(nn.Module):
-    "VAE-NS: sets of images of one concept, explained by a context for the set and a latent for each image (Boutin et al. 2022, S9)."
+    """VAE-NS: sets of images of one concept, explained by a context for the set and a latent for each image
+    (Boutin et al. 2022, S9)."""
     def __init__(self,
         image_size: int = 50,  # side of the square images in pixels
         stem: str = "convolutions",  # "convolutions" (the paper's), or "patches" (a laptop's)
@@ -141,20 +181,25 @@ class VAENS(nn.Module):
         context_dim: int = 512,  # dimensions of c
         latent_dim: int = 16,  # dimensions of z
         beta: float = 1.,  # weight of KL_z, at least 0
-        context_weight: float = 1.,  # weight of KL_c: anything but 1 is not the loss of Eq. 7, and below 1 no lower bound
+        context_weight: float = 1.,  # weight of KL_c: but for 1 not the loss of Eq. 7, and below 1 no lower bound
         beta_on_context: bool = False,  # let beta multiply KL_c as well, as the authors' code does
     ):
         super().__init__()
-        for name, v in dict(beta=beta, context_weight=context_weight).items():
-            if not (math.isfinite(v) and v >= 0): raise InputError(f"The weight of a divergence must be a number of 0 or more, but {name}={v} was given: take {name}=1.")
+        for name, weight in dict(beta=beta, context_weight=context_weight).items():
+            if not (math.isfinite(weight) and weight >= 0):
+                raise InputError(f"The weight of a divergence must be a number of 0 or more, but {name}={weight} was "
+                                 f"given: take {name}=1.")
         make, default = choose(stem, STEMS, "stem")
-        self.settings = dict(image_size=image_size, stem=stem, widths=list(widths or default), hidden=hidden, context_dim=context_dim,
-                             latent_dim=latent_dim, beta=beta, context_weight=context_weight, beta_on_context=beta_on_context)
+        widths = list(widths or default)
+        self.settings = dict(image_size=image_size, stem=stem, widths=widths, hidden=hidden, context_dim=context_dim,
+                             latent_dim=latent_dim, beta=beta, context_weight=context_weight,
+                             beta_on_context=beta_on_context)
         self.beta, self.context_weight, self.beta_on_context = beta, context_weight, beta_on_context
-        stem = make(image_size, self.settings["widths"])
+        stem = make(image_size, widths)
         self.encoder, self.project = stem.encoder(), FcBlock(stem.features, hidden)
         self.statistic, self.inference = Statistic(hidden, context_dim), Inference(hidden, context_dim, latent_dim)
-        self.prior, self.decoder = LatentDecoder(hidden, context_dim, latent_dim), ObservationDecoder(hidden, context_dim, latent_dim, stem)
+        self.prior = LatentDecoder(hidden, context_dim, latent_dim)
+        self.decoder = ObservationDecoder(hidden, context_dim, latent_dim, stem)
 
     @property
     def hot(self): return ((self.encoder, "forward"), (self.decoder, "forward"))  # what a training may compile
@@ -164,13 +209,13 @@ class VAENS(nn.Module):
         return self.project(self.encoder(x.flatten(0, 1))).unflatten(0, x.shape[:2])
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #08740372
-def counts(
+def vae_ns_parameters(
     model: VAENS,  # any size
 ) -> dict:  # number of parameters
     "Parameters of the five networks of Table S6, and their total."
-    n = lambda *modules: sum(p.numel() for m in modules for p in m.parameters())
-    return dict(encoder=n(model.encoder), statistic=n(model.project, model.statistic), inference=n(model.inference),
-                latent_decoder=n(model.prior), observation_decoder=n(model.decoder), total=n(model))
+    parts = dict(encoder=[model.encoder], statistic=[model.project, model.statistic], inference=[model.inference],
+                 latent_decoder=[model.prior], observation_decoder=[model.decoder], total=[model])
+    return {name: sum(parameter_count(m) for m in modules) for name, modules in parts.items()}
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #49166125
 def _drawn(mean, log_var, generator):
@@ -178,6 +223,7 @@ def _drawn(mean, log_var, generator):
     return mean + (log_var/2).exp()*torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #d2b9e012
+@patch
 def loss(
     self: VAENS,
     x: Float[Tensor, "set image 1 H W"],  # sets of images of one concept each, in [0, 1]
@@ -191,31 +237,17 @@ def loss(
     z_mean, z_log_var = self.inference(h, c)
     p_mean, p_log_var = (v[:, None] for v in self.prior(c))
     logits = _whole(self.decoder(_drawn(z_mean, z_log_var, generator), c))
-    reconstruction = F.binary_cross_entropy_with_logits(logits, x, reduction="sum")/(x.shape[0]*x.shape[1])
-    kl_z, kl_c = kl(z_mean, z_log_var, p_mean, p_log_var).mean(), kl(c_mean, c_log_var).mean()
+    images = x.shape[0]*x.shape[1]
+    reconstruction = F.binary_cross_entropy_with_logits(logits, x, reduction="sum")/images
+    kl_z = gaussian_kl(z_mean, z_log_var, p_mean, p_log_var).mean()
+    kl_c = gaussian_kl(c_mean, c_log_var).mean()
     weight_c = self.context_weight*(self.beta if self.beta_on_context else 1.)
-    total = (1 + annealing)*reconstruction + (self.beta*kl_z + weight_c*kl_c/x.shape[1])/(1 + annealing)
+    divergence = self.beta*kl_z + weight_c*kl_c/x.shape[1]
+    total = (1 + annealing)*reconstruction + divergence/(1 + annealing)
     return dict(loss=total, reconstruction=reconstruction, kl_z=kl_z, kl_c=kl_c)
 
-VAENS.loss = loss
-
-# %% ../../nbs/api/300_models_vae_ns.ipynb #d77fdb3d
-def sized(
-    model,  # a generator with `settings["image_size"]`
-    prototypes: Float[Tensor, "class 1 H W"],
-    n: int = 1,  # samples of each that are asked for
-):
-    "Refuse prototypes of another size or kind than the model takes, or with values outside [0, 1], and fewer samples than one."
-    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1: raise InputError(f"At least one sample of each prototype is drawn, but n={n!r} was given: take n=20.")
-    if not isinstance(prototypes, Tensor): raise InputError(f"Prototypes are a torch tensor, but {type(prototypes).__name__} was given: take torch.as_tensor(...).float().")
-    if tuple(prototypes.shape[-2:]) != (size := model.settings["image_size"],)*2:
-        raise InputError(f"This model draws images of {size} px, but the prototypes are {tuple(prototypes.shape[-2:])}: resize them.")
-    if prototypes.ndim != 4 or prototypes.shape[1] != 1: raise InputError(f"Prototypes have the shape (class, 1, height, width), but {tuple(prototypes.shape)} was given: add or take away axes.")
-    if len(prototypes) == 0: raise InputError("There is no prototype to draw from: give one or more.")
-    low, high = (float(v) for v in prototypes.aminmax())
-    if not (low >= 0 and high <= 1): raise InputError(f"Prototypes are greys from 0 (paper) to 1 (ink), but these go from {low:g} to {high:g}: divide bytes by 255, and repair what is no number.")
-    if prototypes.dtype != (own := next(model.parameters()).dtype): raise InputError(f"This model computes in {own}, but the prototypes are {prototypes.dtype}: take prototypes.to({own}).")
-
+# %% ../../nbs/api/300_models_vae_ns.ipynb #0858802d
+@patch
 def sample(
     self: VAENS,
     prototypes: Float[Tensor, "class 1 H W"],  # one image of each concept, in [0, 1]
@@ -224,13 +256,43 @@ def sample(
     block: int = 1000,  # images decoded at once: bounds the memory, changes nothing else
 ) -> Float[Tensor, "class n 1 H W"]:  # probabilities of ink, 0 to 1
     "Samples of every concept from one prototype of it, with the running statistics of the batch norms."
-    sized(self, prototypes, n)
+    check_prototypes(self, prototypes, n)
     per = max(1, block//n)
+    shape = len(prototypes), n, self.settings["latent_dim"]
     with evaluating(self):
-        noise = torch.randn(len(prototypes), n, self.settings["latent_dim"], generator=generator, device=prototypes.device)
+        noise = torch.randn(shape, generator=generator, device=prototypes.device)
         c = self.statistic(self.embed(prototypes[:, None]))[0]
         mean, log_var = (v[:, None] for v in self.prior(c))
         z = mean + (log_var/2).exp()*noise
         return torch.cat([self.decoder(a, b).float().sigmoid() for a, b in zip(z.split(per), c.split(per))])
 
-VAENS.sample = sample
+# %% ../../nbs/api/300_models_vae_ns.ipynb #47eeb6ff
+def check_prototypes(
+    model,  # a generator with `settings["image_size"]`
+    prototypes: Float[Tensor, "class 1 H W"],
+    n: int = 1,  # samples of each that are asked for
+):
+    "Refuse prototypes that a model cannot draw from, and fewer samples than one."
+    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1:
+        raise InputError(f"At least one sample of each prototype is drawn, but n={n!r} was given: take n=20.")
+    if not isinstance(prototypes, Tensor):
+        raise InputError(f"Prototypes are a torch tensor, but {type(prototypes).__name__} was given: "
+                         "take torch.as_tensor(...).float().")
+    _check_shape(model.settings["image_size"], prototypes)
+    low, high = (float(v) for v in prototypes.aminmax())
+    if not (low >= 0 and high <= 1):
+        raise InputError(f"Prototypes are greys from 0 (paper) to 1 (ink), but these go from {low:g} to {high:g}: "
+                         "divide bytes by 255, and repair what is no number.")
+    own = next(model.parameters()).dtype
+    if prototypes.dtype != own:
+        raise InputError(f"This model computes in {own}, but the prototypes are {prototypes.dtype}: "
+                         f"take prototypes.to({own}).")
+
+def _check_shape(size, prototypes):
+    if tuple(prototypes.shape[-2:]) != (size, size):
+        raise InputError(f"This model draws images of {size} px, but the prototypes are "
+                         f"{tuple(prototypes.shape[-2:])}: resize them.")
+    if prototypes.ndim != 4 or prototypes.shape[1] != 1:
+        raise InputError(f"Prototypes have the shape (class, 1, height, width), but {tuple(prototypes.shape)} was "
+                         "given: add or take away axes.")
+    if len(prototypes) == 0: raise InputError("There is no prototype to draw from: give one or more.")

@@ -18,12 +18,14 @@ from ..core import InputError, choose, read_arrays, rng, save_arrays, settled
 from ..data.source import characters
 from .generation import critic_features, fit_and_judged, mark
 from ..metrics import agreement, at, balanced_tasks, diversity, features_of, prototype_index
-from ..models.backbones import critics as read_critics, embed, image_work, parameter_count
-from ..models.siamese import prototype as prototype_logits
+from ..models.core import embed, parameter_count
+from ..models.critics import read_critics, critic_flops
+from ..models.heads import prototype_logits
 from ..samplers import TaskBatch
 from ..train.classifier import train_classifier
 from ..train.simclr import train_simclr
-from ..train.episodic import fresh_critic, train_proto_net
+from ..models.critics import fresh_critic
+from ..train.episodic import train_proto_net
 from ..train.loop import hold_then_fall
 from ..train.maml import MAML, critic_of, train_maml
 
@@ -298,6 +300,6 @@ def work(
     s = settle({k: v for k, v in setting.items() if k in PAPER})
     inner = 20*5*3*(1 if s["critic"] == "maml_first_order" else 3)
     images = dict(p=3*s["way"]*(s["query"] + (5 if s["critic"] == "proto_net_5" else 1)), m=4*(inner + 3*20*(1 + s["maml_query"])), s=3*2*s["batch"], c=3*s["batch"])[s["critic"][0]]
-    return steps_of(s)*images*image_work(s["image_size"], s["width"])
+    return steps_of(s)*images*critic_flops(s["image_size"], s["width"])
 
 work.unit = "floating-point operations"

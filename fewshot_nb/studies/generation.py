@@ -18,7 +18,8 @@ from ..data.bank import Bank
 from ..data.source import characters
 from .generators import GENERATORS, make_model, save, settle, steps_of, train, work
 from ..metrics import at, human_claims, human_features, human_rows, place, prototype_index, prototypes as prototypes_of
-from ..models.backbones import critics as read_critics, embed, parameter_count
+from ..models.core import embed, parameter_count
+from ..models.critics import read_critics
 
 # %% ../../nbs/api/805_studies_generation.ipynb #a0357d9b
 @functools.lru_cache(4)

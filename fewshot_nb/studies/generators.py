@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from ..core import InputError, choose, torch_rng
 from ..data.bank import Bank
-from ..models.backbones import filled, own_folder, read_weights, save_weights
+from ..models.weights import filled, own_folder, read_weights, save_weights
 from ..models.dagan import DAGAN, PairCritic, critic_loss, generator_loss
 from ..models.vae_ns import VAENS
 from ..models.vae_stn import VAESTN

@@ -19,7 +19,7 @@ from . import sweeps
 from ..core import InputError, choose, read_arrays, save_arrays, torch_rng
 from .generation import Exam, fit_and_judged, mark
 from ..metrics import distance_to_humans, human_features, place
-from ..models.backbones import parameter_count
+from ..models.core import parameter_count
 
 # %% ../../nbs/api/815_studies_humans.ipynb #f5ae2a46
 def class_places(

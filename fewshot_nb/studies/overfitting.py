@@ -11,10 +11,11 @@ import numpy as np, pandas as pd
 from .. import core
 from ..core import InputError, choose, settled
 from ..data.source import characters
-from ..models.backbones import image_work, parameter_count
-from ..models.metric import ProtoNet
+from ..models.core import parameter_count
+from ..models.critics import critic_flops
+from ..models.metric import PrototypicalNet
 from ..train.classifier import train_classifier
-from ..train.episodic import fresh_critic
+from ..models.critics import fresh_critic
 from ..train.learners import train_learner
 from ..train.loop import staircase
 
@@ -51,7 +52,7 @@ def _proto_net(s, data, device, checkpoint):
     fit, held = (characters(s["image_size"], "weak", part, data) for part in ("train", "test"))
     steps, look = s["epochs"]*s["episodes"], s["episodes"]
     net = fresh_critic(fit, s["seed"], width=s["width"])
-    _, state = train_learner(ProtoNet(net), fit, steps, s["way"], 5 if s["learner"].endswith("5") else 1, s["query"], schedule=staircase(max(1, -(-steps//4))),
+    _, state = train_learner(PrototypicalNet(net), fit, steps, s["way"], 5 if s["learner"].endswith("5") else 1, s["query"], schedule=staircase(max(1, -(-steps//4))),
                              validation=held, epoch=look, n_validation=s["tasks"], seed=s["seed"], device=device, checkpoint=checkpoint, log=look)
     return net, state, look, fit.source
 
@@ -93,7 +94,7 @@ def work(
     else:
         learned = s["episodes"]*s["way"]*(s["query"] + (5 if s["learner"] == "proto_net_5" else 1))
         seen, out = s["tasks"]*learned/s["episodes"], 128
-    return s["epochs"]*(3*learned + seen)*image_work(s["image_size"], s["width"], out)
+    return s["epochs"]*(3*learned + seen)*critic_flops(s["image_size"], s["width"], out)
 
 work.unit = "floating-point operations"
 

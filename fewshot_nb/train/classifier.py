@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 from ..core import InputError, device as find_device, torch_rng
-from ..models.backbones import evaluating
+from ..models.core import evaluating
 from .simclr import shuffled
-from .episodic import fresh_critic
+from ..models.critics import fresh_critic
 from .learners import Watch
 from .loop import State, descend, keep_freed_memory, run, staircase
 

@@ -12,15 +12,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from ..core import InputError, choose, device as find_device
-from ..models.backbones import Conv4, evaluating
-from ..models.metric import MatchingNet, ProtoNet
-from ..models.siamese import fresh
-from ..models.tadam import TADAM, ConvNet, ProtoNetTADAM, ResNet12
+from ..models.backbones import Conv4
+from ..models.core import evaluating
+from ..models.metric import MatchingNet, PrototypicalNet
+from ..models.core import fresh
+from ..models.resnets import ConvNet, ResNet12
+from ..models.tadam import TADAM, ProtoNetTADAM
 from ..samplers import TaskSpec, stream
 from .loop import State, descend, keep_freed_memory, run, second_half, staircase
 
 # %% ../../nbs/api/415_train_learners.ipynb #ff902f2c
-LEARNERS = {"protonet": (ProtoNet, Conv4), "m-net": (MatchingNet, Conv4),
+LEARNERS = {"protonet": (PrototypicalNet, Conv4), "m-net": (MatchingNet, Conv4),
             "tadam": (TADAM, lambda side, channels, width: ResNet12(channels, width)), "protonet-tadam": (ProtoNetTADAM, ConvNet)}  # learner and backbone
 
 def learner(

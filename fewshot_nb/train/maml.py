@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from ..core import InputError, choose
-from ..models.backbones import CriticNet
-from ..models.metric import checked
-from .episodic import fresh_critic
+from ..models.critics import CriticNet
+from ..models.metric import task_sizes
+from ..models.critics import fresh_critic
 from .learners import train_learner
 
 # %% ../../nbs/api/380_train_maml.ipynb #d6294eec
@@ -88,7 +88,7 @@ def forward(
     query: Float[Tensor, "task query channels H W"],  # images to be named
 ) -> Float[Tensor, "task query way"]:
     "Logits of the queries after the steps on the support."
-    _, way, shot = checked(support, query)
+    _, way, shot = task_sizes(support, query)
     labels, n = torch.arange(way, device=support.device).repeat_interleave(shot), way*shot
     for m in self.net.modules():
         if isinstance(m, SupportNorm): m.count = n if self.norm == "support" else None

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from ..core import InputError, choose, device as find_device, torch_rng
 from ..data.bank import Bank
-from ..models.siamese import Siamese, fresh
+from ..models.core import fresh
+from ..models.siamese import Siamese
 from ..samplers import TaskSpec, stream
 from .loop import State, descend, keep_freed_memory, run
 

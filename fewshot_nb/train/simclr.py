@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from ..core import InputError, choose, device as find_device, torch_rng
-from .episodic import fresh_critic
+from ..models.critics import fresh_critic
 from .loop import State, descend, keep_freed_memory, run
 
 # %% ../../nbs/api/385_train_simclr.ipynb #43e9e6e6

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from ..core import InputError, choose
 from ..data.bank import Bank
-from ..models.backbones import PRECISIONS, autocast
+from ..models.core import PRECISIONS, autocast
 from .loop import State, compiled, descend, hold_then_fall, replaced, run
 
 # %% ../../nbs/api/390_train_vae.ipynb #4692bf62

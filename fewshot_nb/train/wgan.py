@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from ..core import InputError, choose, torch_rng
 from ..data.bank import Bank
-from ..models.backbones import PRECISIONS, autocast
+from ..models.core import PRECISIONS, autocast
 from ..models.dagan import critic_terms
 from .vae import draw_pairs, pairs_of
 from .loop import State, compiled, descend, run
