@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from .machine import Column, report_table, sgemm_rate, wait_for
 from ..core import choose, device as find_device, threads
 from ..data.glyphs import glyphs
-from ..models.siamese import Siamese, flops
+from ..models.siamese import Siamese, siamese_flops
 from ..train.siamese import train_siamese
 
 # %% ../../nbs/api/915_bench_protocols.ipynb #45687305
@@ -134,7 +134,7 @@ def protocols_bench(
     for name in names:
         choose(name, SIAMESE_LOOPS, "training loop")
     n, repeats = (2, 1) if quick else (20, 3) if on.type == "cpu" else (200, 3)
-    bank, arithmetic, found, rate = glyphs(24), 3*flops(Siamese().net), [], 0.
+    bank, arithmetic, found, rate = glyphs(24), 3*siamese_flops(Siamese().net), [], 0.
     for k in [1] if on.type != "cpu" or quick else sorted({1, torch.get_num_threads()}):
         with threads(k):
             rows, now = _loop_rows(names, bank, on, n, repeats, 256 if quick else 1024)

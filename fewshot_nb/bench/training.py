@@ -14,8 +14,8 @@ from .machine import Column, report_table, sgemm_rate, wait_for
 from ..core import choose, device as find_device, threads
 from ..data.glyphs import glyphs
 from ..studies.generators import GENERATORS, make_critic, make_model, settle, step_work, train
-from ..models.vae_stn import read
-from ..models.vae_ns import kl
+from ..models.vae_stn import read_patches
+from ..models.vae_ns import gaussian_kl
 from ..train.vae import draw_pairs, draw_sets
 from ..train.loop import State, run
 
@@ -51,13 +51,13 @@ def plain_stn_loss(
     memory, theta = h, images.new_tensor([[1., 0, 0], [0, 1, 0]]).expand(n, 2, 3)
     for _ in range(s["attention_steps"]):
         noise = torch.randn(n, s["latent_dim"], generator=generator, device=images.device)
-        seen = [read(x, theta, s["patch"]).flatten(1) for x in (images, images - torch.sigmoid(canvas), prototypes)]
+        seen = [read_patches(x, theta, s["patch"]).flatten(1) for x in (images, images - torch.sigmoid(canvas), prototypes)]
         hidden, head = model.encode[:-1](torch.cat([*seen, h], 1)), model.encode[-1]
         mean, log_var = (F.linear(hidden, w, b) for w, b in zip(head.weight.chunk(2), head.bias.chunk(2)))
-        z, cost, before = mean + torch.exp(log_var/2)*noise, cost + kl(mean, log_var), h
+        z, cost, before = mean + torch.exp(log_var/2)*noise, cost + gaussian_kl(mean, log_var), h
         h, memory = model.remember(torch.cat([z, seen[2]], 1), (h, memory))
         patch = model.draw(before[:, s["where_dim"]:]).view(n, 1, s["patch"], s["patch"])
-        canvas = canvas + read(patch, _solved(theta), s["image_size"])
+        canvas = canvas + read_patches(patch, _solved(theta), s["image_size"])
         theta = model.place(h[:, :s["where_dim"]]).view(n, 2, 3)
     return F.binary_cross_entropy_with_logits(canvas, images, reduction="sum")/n + model.beta*cost.mean()
 

@@ -408,11 +408,12 @@ def _our_code(paper):
 
 @_our_code("generation")
 def _model_sizes():
-    from fewshot_nb.models.backbones import CriticNet, parameter_count as size
+    from fewshot_nb.models.core import parameter_count as size
+    from fewshot_nb.models.critics import CriticNet
     from fewshot_nb.models.dagan import DAGAN
-    from fewshot_nb.models.vae_ns import VAENS, counts
+    from fewshot_nb.models.vae_ns import VAENS, vae_ns_parameters
     from fewshot_nb.models.vae_stn import VAESTN
-    critic, ns, stn, large = size(CriticNet()), counts(VAENS()), VAESTN(), VAESTN(state_dim=800)
+    critic, ns, stn, large = size(CriticNet()), vae_ns_parameters(VAENS()), VAESTN(), VAESTN(state_dim=800)
     z, patch, state = large.settings["latent_dim"], large.settings["patch"]**2, large.settings["state_dim"]
     printed = 4*(z + patch)*state + state**2 + state  # the LSTM's weights as Table S5 counts them
     return {"A1": critic, "A2": critic, "A3": list(ns.values())[:5], "A3t": ns["total"], "A4": size(DAGAN()), "A5": size(DAGAN(skips=False)),
