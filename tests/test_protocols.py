@@ -145,7 +145,7 @@ def test_bad_embeddings(what, message, data):
 
 
 def test_weights_of_another_architecture(data):
-    from fewshot_nb.models.backbones import own_folder
+    from fewshot_nb.models.weights import own_folder
     with pytest.raises(InputError, match="another architecture"): protocols.embedding_of(str(own_folder()/"proto_net.safetensors"), data)
     with pytest.raises(InputError, match="bank of size=24"): nets.EmbeddingNet()(torch.zeros(1, 1, 28, 28))
 
