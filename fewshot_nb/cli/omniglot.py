@@ -12,12 +12,12 @@ from ..core import choose, written_whole
 from ..data.lake_runs import run_table
 from ..data.omniglot import SPLITS
 from ..evaluation.omniglot import TEST_PART, embedding_of, error_table, evaluate_embedding, in_test_part, refuse_impossible, seen_in_training
-from ..models import siamese as nets
+from ..models.heads import HEADS
 
 # %% ../../nbs/api/955_cli_omniglot.ipynb #edc36f11
 def omniglot_command(embedding, head, data, size, tasks, seed, device, out, split=None, ways=None, shots=None):
     "What `fewshot_nb evaluate --protocol omniglot` does; writes `omniglot.csv` into `out`."
-    if head != "auto": choose(head, nets.HEADS, "head")
+    if head != "auto": choose(head, HEADS, "head")
     splits = list(TEST_PART) if split is None else [choose(s, {k: k for k in SPLITS}, "split") for s in split.split(",")]
     settings = [(w, s) for w in ways or (20, 5) for s in shots or (1, 5)]
     # what is asked for by name is not left out in silence: refused before anything is embedded

@@ -22,6 +22,8 @@ from ..data.omniglot import SPLITS, in_part
 from ..data.lake_runs import lake_runs, run_table
 from ..data.source import characters
 from ..models import siamese as nets
+from ..models.core import embed
+from ..models.heads import HEADS, attention_logits
 from ..samplers import TaskSpec, stream
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #36be959a
@@ -44,10 +46,10 @@ def problem_spec(
 def problem_errors(
     z: Float[Tensor, "n dim"],  # an embedding of every sample of the bank
     tasks,  # `TaskBatch`es, as `stream` yields them; support grouped class by class
-    head="nearest",  # one of `models.siamese.HEADS`, or a function (task, way, shot, dim), (task, query, dim) -> (task, query, way)
+    head="nearest",  # one of `models.heads.HEADS`, or a function (task, way, shot, dim), (task, query, dim) -> (task, query, way)
 ) -> np.ndarray:  # (problem,) share of wrong queries, 0..1
     "How many queries of each problem are named wrongly."
-    score = choose(head, nets.HEADS, "head") if isinstance(head, str) else head
+    score = choose(head, HEADS, "head") if isinstance(head, str) else head
     wrong = []
     for batch in tasks:
         size = max(1, 2**25//((batch.support.shape[1] + batch.query.shape[1])*z.shape[1]))  # 128 MB of embeddings at a time
@@ -217,7 +219,7 @@ def judged_bank(
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #014e1e15
 def embedding_of(
-    what: str,  # weights (*.safetensors that `models.siamese.save` wrote), features (*.npz, *.npy, *.pt, *.parquet), or "module:function"
+    what: str,  # weights (*.safetensors that `models.siamese.save_siamese` wrote), features (*.npz, *.npy, *.pt, *.parquet), or "module:function"
     data="auto",  # where Omniglot lies, see `data.source`
     size: int | None = None,  # side of the images for a function; default 28
     device="cpu",  # where to embed
@@ -226,13 +228,13 @@ def embedding_of(
     "Embeddings of Omniglot's images."
     path, kind = Path(str(what)), Path(str(what)).suffix
     on = named_device(device)
-    if kind == ".safetensors" or not kind and str(what) in nets.OWN:
-        net, card = nets.own(str(what)) if str(what) in nets.OWN else nets.read(path)
+    if kind == ".safetensors" or not kind and str(what) in nets.SHIPPED_SIAMESE:
+        net, card = nets.shipped_siamese(str(what)) if str(what) in nets.SHIPPED_SIAMESE else nets.read_siamese(path)
         inner = getattr(net, "net", net)
         if size not in (None, inner.image_size): raise InputError(f"These weights look at images of {inner.image_size} pixels, but size={size} was asked for: leave it out.")
         bank, head = judged_bank(inner.image_size, splits, data), card.get("head", "nearest")
-        if head == "attention" and hasattr(net, "scale"): head = functools.partial(nets.attention, scale=float(net.scale))
-        return nets.embed(net.to(on), bank.to(on)), bank, head
+        if head == "attention" and hasattr(net, "scale"): head = functools.partial(attention_logits, scale=float(net.scale))
+        return embed(net.to(on), bank.to(on), batch=200), bank, head
     if kind in (".npz", ".npy", ".pt", ".parquet"):
         bank = characters(24, data=data)
         return _checked(_features(path), bank, str(what)).to(on), bank, "nearest"
@@ -262,7 +264,7 @@ def _checked(z, bank, what):
 
 def _function(what):
     module, _, name = what.partition(":")
-    if not module or not name: raise InputError(f"The embedding {what!r} is not understood: give weights (*.safetensors), features (*.npz, *.npy, *.pt, *.parquet), {' or '.join(nets.OWN)} for ours, or a Python function as module:function.")
+    if not module or not name: raise InputError(f"The embedding {what!r} is not understood: give weights (*.safetensors), features (*.npz, *.npy, *.pt, *.parquet), {' or '.join(nets.SHIPPED_SIAMESE)} for ours, or a Python function as module:function.")
     if "" not in sys.path: sys.path.insert(0, "")  # modules of the working directory, as `python -m` finds them
     try: f = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as e: raise InputError(f"The function {what!r} cannot be imported ({e}): write module:function, and run where Python finds the module.") from None
@@ -284,9 +286,9 @@ def seen_in_training(
     bank,  # all of Omniglot
 ) -> Tensor:  # (classes,) bool
     "The classes that weights were trained on, as far as their card tells; none for features and functions."
-    own, none = what in nets.OWN, torch.zeros(bank.classes, dtype=torch.bool)
+    own, none = what in nets.SHIPPED_SIAMESE, torch.zeros(bank.classes, dtype=torch.bool)
     if not own and Path(what).suffix != ".safetensors": return none
-    card = (nets.own(what) if own else nets.read(what))[1]
+    card = (nets.shipped_siamese(what) if own else nets.read_siamese(what))[1]
     split, _, part = card.get("split", "").partition(" ")
     if split not in SPLITS or card.get("data") != bank.source or bank.source == "glyphs": return none
     return torch.as_tensor(in_part(bank.names, split, part))

@@ -146,7 +146,7 @@ def class_measures(
 @functools.lru_cache(2)
 def reference(
     data: str = "auto",  # see `data.source`
-    critics: str = "auto",  # see `models.backbones.critics`
+    critics: str = "auto",  # see `models.critics.read_critics`
     weights=None,  # the folder of the released critics
     device="cpu",
 ) -> tuple:  # (features of the test characters' drawings by critic, number of each class's prototype among its drawings)
@@ -169,7 +169,7 @@ def critic_row(
     setting: dict,  # what names the row, for instance `dict(critic="maml", seed=0)`
     folder=None,  # where checkpoint and class files go
     data: str = "auto",  # "auto", "glyphs", "omniglot", or a folder that holds Omniglot
-    critics: str = "auto",  # the pair to compare with, see `models.backbones.critics`
+    critics: str = "auto",  # the pair to compare with, see `models.critics.read_critics`
     device="auto",  # where to compute
     **fixed,  # settings shared by the whole grid
 ) -> dict:
@@ -240,7 +240,7 @@ def flattened(
 def people(
     folder,  # where the file is, or goes
     data: str = "auto",  # see `data.source`
-    critics: str = "auto",  # see `models.backbones.critics`
+    critics: str = "auto",  # see `models.critics.read_critics`
     device="auto",  # where to compute
     concepts: int = 30,  # rows of S5 and S6
     drawings: int = 12,  # of each class that is shown

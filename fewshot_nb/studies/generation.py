@@ -56,7 +56,7 @@ class Exam:
     "Classes that generators have never seen, the prototype of each, and the two critics."
     def __init__(self,
         bank: Bank,  # the classes' drawings at the critics' size, on the critics' device
-        critics,  # `(proto_net, simclr, name)`, see `models.backbones.critics`
+        critics,  # `(proto_net, simclr, name)`, see `models.critics.read_critics`
         way: int = 20,  # classes of a recognition task
         features: dict | None = None,  # of `metrics.human_features`, where they are there already
     ):
@@ -196,7 +196,7 @@ def _kept(what, bank, nets, make):
 
 def critic_features(
     bank: Bank,  # people's drawings at the critics' size, on their device
-    critics,  # `(proto_net, simclr, name)`, see `models.backbones.critics`
+    critics,  # `(proto_net, simclr, name)`, see `models.critics.read_critics`
 ) -> dict:
     "`metrics.human_features` of a bank, computed once and kept."
     return _kept("seen", bank, [critics.proto_net, critics.simclr], lambda: human_features(bank, critics))
@@ -204,7 +204,7 @@ def critic_features(
 @functools.lru_cache(2)
 def exam_of(
     data: str = "auto",  # see `data.source`
-    critics: str = "auto",  # see `models.backbones.critics`
+    critics: str = "auto",  # see `models.critics.read_critics`
     device: str = "cpu",  # where to compute
     weights=None,  # the folder of the released critics
     tune: bool = False,  # on training characters that are held out, see `fit_and_judged`
@@ -224,7 +224,7 @@ def row(
     setting: dict | list,  # what names the row, for instance `dict(model="vae-stn", beta=3, seed=0)`, see `generators.settle`; or several that `generators.alike` puts together
     folder=None,  # where checkpoint and sample sheets go
     data: str = "auto",  # "auto", "glyphs", "omniglot", or a folder that holds Omniglot
-    critics: str = "auto",  # see `models.backbones.critics`
+    critics: str = "auto",  # see `models.critics.read_critics`
     weights=None,  # the folder of the released critics
     device="auto",  # where to compute
     tune: bool = False,  # hold out training characters and judge on them instead of the test characters
@@ -247,7 +247,7 @@ beta_row = row  # as `exp_beta` calls it
 # %% ../../nbs/api/805_studies_generation.ipynb #ace8746b
 def human_measures(
     data: str = "auto",  # see `data.source`
-    critics: str = "auto",  # see `models.backbones.critics`
+    critics: str = "auto",  # see `models.critics.read_critics`
     device="auto",  # where to compute
 ) -> dict:  # id of a claim -> measure
     "The paper's claims about people and critics, measured on the test characters of the weak split."

@@ -72,7 +72,7 @@ def row(
     setting: dict,  # what names the row: model, seed, made ("here" or "shipped"), and for `here` what `generators.settle` takes
     folder,  # where model, sheet and class file go
     data: str = "auto",  # "auto", "glyphs", "omniglot", or a folder that holds Omniglot
-    critics: str = "auto",  # see `models.backbones.critics`
+    critics: str = "auto",  # see `models.critics.read_critics`
     device="auto",  # where to compute
 ) -> dict:  # see `generation.row`; `classes_file`
     "One row of `exp_humans`: a generator's place on the plane, as a whole and class by class."
@@ -107,7 +107,7 @@ work.unit = "floating-point operations"
 def concepts(
     folder,  # where the file is, or goes
     data: str = "auto",  # see `data.source`
-    critics: str = "auto",  # see `models.backbones.critics`
+    critics: str = "auto",  # see `models.critics.read_critics`
     device="auto",  # where to compute
 ) -> dict:  # arrays: names, ink, prototypes (class, H, W), diversity and recognizability (class,)
     "The test characters: their prototypes, their ink, and where people's drawings of each lie; computed once, then read."

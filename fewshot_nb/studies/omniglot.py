@@ -19,6 +19,8 @@ from ..evaluation.intervals import over_tasks
 from ..evaluation.omniglot import (TRAIN_PART, evaluate_embedding, hausdorff_features, hausdorff_head, hog_features,
     judged_bank, modified_hausdorff, pixel_features)
 from ..models import siamese as nets
+from ..models.core import embed, fresh
+from ..models.heads import attention_logits
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #2546ccac
 FIXED = dict(pixels=(50, pixel_features, "distance"), hog=(28, hog_features, "nearest"), hausdorff=(28, hausdorff_features, hausdorff_head))
@@ -41,7 +43,7 @@ def train(
     common = dict(seed=s["seed"], device=device, until=until, checkpoint=folder and Path(folder)/"checkpoints"/f"{name}.pt")
     bank = lambda size: characters(size, s["split"], TRAIN_PART[choose(s["split"], {k: k for k in SPLITS}, "split")], data)
     if s["method"] == "protonet":
-        net = nets.fresh(nets.EmbeddingNet, s["seed"], image_size=28, last="block")
+        net = fresh(nets.EmbeddingNet, s["seed"], image_size=28, last="block")
         return train_proto_net(rotated(bank(28)), s["protonet_steps"], way=60, query=5, net=net, **common)
     return train_siamese(bank(24), s["steps"], shared=s["method"] == "siamese shared", head=LEARNED[s["method"]], **common)
 
@@ -68,8 +70,8 @@ def learned_embedding(setting, net, data="auto", device="cpu"):
     "`(embeddings, bank, head)` of a net on all that is judged."
     inner, head = getattr(net, "net", net), LEARNED[setting["method"]]
     bank = judged_bank(inner.image_size, [setting["split"]], data)
-    if head == "attention": head = functools.partial(nets.attention, scale=float(net.scale))
-    return nets.embed(net, bank.to(core.device(device))), bank, head
+    if head == "attention": head = functools.partial(attention_logits, scale=float(net.scale))
+    return embed(net, bank.to(core.device(device)), batch=200), bank, head
 
 def settled(setting: dict) -> dict:
     "A setting with its `place`, such as `lake 0`, taken apart into split and seed."
@@ -94,7 +96,7 @@ def method_row(
         z, bank, head = learned_embedding(s, net, data, on)
         images = state.step*(160 if s["method"] != "protonet" else 360)
         row = dict(train_steps=state.step, train_seconds=state.seconds, step_ms=1000*state.seconds/max(1, state.step), images_per_second=images/max(state.seconds, 1e-9),
-                   gflops=3*nets.flops(inner)*images/max(state.seconds, 1e-9)/1e9, train_accuracy=state.history[-1]["accuracy"] if state.history else float("nan"))
+                   gflops=3*nets.siamese_flops(inner)*images/max(state.seconds, 1e-9)/1e9, train_accuracy=state.history[-1]["accuracy"] if state.history else float("nan"))
         if s.get("curve"): row["curve"] = json.dumps(curve)
     found = flat(evaluate_embedding(z, bank, [s["split"]], head, s["problems"], s["seed"]))
     if s.get("tight") and s["method"] in LEARNED:
@@ -106,7 +108,7 @@ def method_row(
     if folder and s["method"] in LEARNED:
         card = dict(method=s["method"], data=bank.source, split=f"{s['split']} {TRAIN_PART[s['split']]}", seed=s["seed"], head=LEARNED[s["method"]], steps=row["train_steps"], licence="Apache-2.0",
                     errors=json.dumps({k: round(v, 4) for k, v in found.items() if isinstance(v, float)}))
-        nets.save(net, Path(folder)/"weights"/f"{s['method']}-{s['split']}-{s['seed']}.safetensors".replace(" ", "-"), card)
+        nets.save_siamese(net, Path(folder)/"weights"/f"{s['method']}-{s['split']}-{s['seed']}.safetensors".replace(" ", "-"), card)
     return row | found
 
 def flat(table) -> dict:

@@ -86,7 +86,7 @@ def train_generator(
     schedule: str = "plateau",  # "plateau" (the paper), "fall" (short trainings) or "constant"
     annealing: bool = False,  # weigh the reconstruction by 1 + a and the divergences by 1/(1 + a), a = 1 halving each epoch
     augmentation: str = "none",  # one of `AUGMENTATIONS`
-    precision: str = "float32",  # one of `models.backbones.PRECISIONS`
+    precision: str = "float32",  # one of `models.core.PRECISIONS`
     compile: str = "off",  # one of `train.loop.COMPILE`
     seed: int = 0,  # names the training's random streams
     checkpoint=None,  # file to resume from and to write to
@@ -177,7 +177,7 @@ def train_pairs(
     lr: float = 1e-3,  # Adam's learning rate
     weight_decay: float = 0.,  # Adam's
     clip: float | None = 5.,  # bound of the gradient's norm
-    precision: str = "float32",  # one of `models.backbones.PRECISIONS`
+    precision: str = "float32",  # one of `models.core.PRECISIONS`
     compile: str = "off",  # one of `train.loop.COMPILE`
     schedule: str = "plateau",  # "plateau" (the paper), "fall" (short trainings) or "constant"
     seed: int = 0,  # names the training's random streams

@@ -31,7 +31,7 @@ def train_adversarial(
     lr: float = 1e-4,  # Adam's learning rate, for both
     betas: tuple = (0., .9),  # Adam's; the paper prints 0.9 for the first, its code takes 0
     weight: float = 10.,  # of the gradient penalty
-    precision: str = "float32",  # one of `models.backbones.PRECISIONS`; losses and the gradient penalty stay in float32
+    precision: str = "float32",  # one of `models.core.PRECISIONS`; losses and the gradient penalty stay in float32
     compile: str = "off",  # one of `train.loop.COMPILE`; dropout then falls on other units
     seed: int | list = 0,  # names the training's random streams; one for each of several
     checkpoint=None,  # file to resume from and to write to
