@@ -5,8 +5,13 @@ from pathlib import Path
 import numpy as np, pandas as pd, pytest
 from hypothesis import given, settings as budget, strategies as st
 
-from fewshot_nb.claims import judge as c
-from fewshot_nb.claims.judge import Estimate, judge
+from fewshot_nb.claims import evidence, rules
+from fewshot_nb.claims.evidence import save_verdicts
+from fewshot_nb.claims.implemented import implemented_verdicts
+from fewshot_nb.claims.judge import NEEDS, judge_claim, judge_measures
+from fewshot_nb.claims.recomputed import recomputed_verdicts
+from fewshot_nb.claims.report import ledger, verdict_counts
+from fewshot_nb.claims.rules import Estimate, true_region
 from fewshot_nb.core import InputError
 from fewshot_nb.papers import published_claims, published_table
 
@@ -16,7 +21,7 @@ PAPER = dict(data="omniglot", profile="paper", critics="serre2022")
 
 def verdict(kind, expected, tolerance, measure, needs="data=omniglot profile=paper", **here):
     claim = dict(paper="generation", id="X", statement="", kind=kind, expected=expected, tolerance=tolerance, needs=needs)
-    return c._judge_one(claim, measure, {**PAPER, **here})
+    return judge_claim(claim, measure, {**PAPER, **here})
 
 
 # --- every kind: yes, no, undecided
@@ -63,7 +68,7 @@ def test_each_kind_says_yes_no_and_undecided(kind, expected, tolerance, yes, no,
 
 def test_a_word_on_what_was_measured_comes_with_each_verdict():
     rows = pd.DataFrame(dict(beta=x4, diversity=2 - .2*x4 + .01*wiggle, seed=np.tile([0, 1], 4)))
-    found = judge("generation", {"N3": rows, "H1": 1.2863, "M1": {"human": 1.3, "VAE-NS": [1.7, 1.8, 1.75]}}, data="omniglot", profile="laptop", critics="serre2022")
+    found = judge_measures("generation", {"N3": rows, "H1": 1.2863, "M1": {"human": 1.3, "VAE-NS": [1.7, 1.8, 1.75]}}, data="omniglot", profile="laptop", critics="serre2022")
     assert list(found.id) == ["N3", "H1", "M1"] and list(found["rows"]) == [8, 1, 4]
     assert list(found.verdict) == ["holds here", "reproduced", "holds here"]
     assert found.statistic[0] == -1 and found.interval[0] == "[-1, -0.8853]" and "without DA-GAN-UN, DA-GAN-RN, VAE-STN" in found.why[2]
@@ -72,9 +77,9 @@ def test_a_word_on_what_was_measured_comes_with_each_verdict():
 
 def test_wrong_hands_are_refused_in_one_sentence():
     for measures, words in [({"N33": 1}, "did you mean"), ({"M1": {"human": 1.3}}, "at least one of each side"), ({"H1": []}, "without any row"), ({"N3": [1, 2, 3]}, "Points are needed")]:
-        with pytest.raises(InputError, match=words) as e: judge("generation", measures, **PAPER)
+        with pytest.raises(InputError, match=words) as e: judge_measures("generation", measures, **PAPER)
         assert "\n" not in str(e.value)
-    with pytest.raises(InputError, match="Unknown paper"): judge("generations", {}, **PAPER)
+    with pytest.raises(InputError, match="Unknown paper"): judge_measures("generations", {}, **PAPER)
 
 
 # --- the statistics keep their promise
@@ -99,7 +104,7 @@ def test_the_interval_of_a_maximum_covers_it():
     r, x = np.random.default_rng(1), np.repeat(np.linspace(.25, 5, 8), 2)
     covered = 0
     for _ in range(200):
-        e = c._shape(list(zip(x, 90 - (x - 2.6)**2 + r.normal(size=16))), "maximum at 2..4")
+        e = rules._shape(list(zip(x, 90 - (x - 2.6)**2 + r.normal(size=16))), "maximum at 2..4")
         covered += e.low <= 2.6 <= e.high
     assert 178 <= covered <= 200
 
@@ -116,10 +121,10 @@ def test_the_ledger_is_tidy():
         if claim["kind"] == "exact": assert claim["expected"]
         elif claim["kind"] == "order": assert " < " in claim["expected"]
         if claim["kind"] not in ("exact",):
-            low, high = c._region(claim["kind"], claim["expected"], claim["tolerance"])
+            low, high = true_region(claim["kind"], claim["expected"], claim["tolerance"])
             assert low <= high, claim
         for need in claim["needs"].split():
-            assert need == "table" or need in c._SPECIAL or need.split("=")[0] in ("data", "profile", "critics", "split", "grid", "device", "backbone"), claim
+            assert need == "table" or need in NEEDS or need.split("=")[0] in ("data", "profile", "critics", "split", "grid", "device", "backbone"), claim
 
 
 def test_every_claim_handed_down_is_in_the_ledger(shared):
@@ -132,7 +137,7 @@ def test_every_claim_handed_down_is_in_the_ledger(shared):
 
 
 def test_tables_are_the_published_ones(shared):
-    ours = Path(c.__file__).parents[1]/"papers"
+    ours = Path(rules.__file__).parents[1]/"papers"
     tables = [p for p in (shared/"papers").glob("*.csv") if not p.name.endswith("_claims.csv")]
     assert len(tables) == 9
     for p in tables: assert (ours/p.name).read_bytes() == p.read_bytes(), p.name
@@ -161,7 +166,7 @@ def test_no_typed_number_disagrees_with_what_was_handed_down(shared):
 
 
 def test_the_papers_own_numbers_agree_but_where_we_know():
-    t = c.recomputed()
+    t = recomputed_verdicts()
     known = {("bongard", "B5b"): "recomputation disagrees", ("bongard", "B9b"): "recomputation disagrees",  # 57.6 % on NV; SNAIL and ANIL find NV easier
              ("bongard", "B3"): "undecided", ("bongard", "B3b"): "undecided", ("bongard", "B8"): "undecided",  # printed spreads are wider than the leads
              ("stability", "T11"): "undecided"}  # three runs each, 58.78 to 60.59 %
@@ -179,13 +184,13 @@ def test_cells_say_what_the_tables_say():
         assert float(cells["alpha_tim", f"{r.dataset}/{r.backbone}/{r.method}/{r.shots}"]) == r.accuracy_percent
     for r in published_table("bongard_logo_tables_2_3").itertuples():
         assert float(cells["bongard", f"{r.table}/{r.method}/{r.split}"]) == r.accuracy_percent
-    found = judge("alpha_tim", {"CUB/resnet18/TIM/1": 75.}, data="CUB", profile="paper", backbone="resnet18")
+    found = judge_measures("alpha_tim", {"CUB/resnet18/TIM/1": 75.}, data="CUB", profile="paper", backbone="resnet18")
     assert list(found.verdict) == ["reproduced"]
     with pytest.raises(InputError, match="Unknown table"): published_table("table_9")
 
 
 def test_what_the_code_shows_is_as_published():
-    t = c.implemented()
+    t = implemented_verdicts()
     contradicted = t[(t.paper == "generation") & (t.id == "A6")]  # 6.2 million, which the paper's own table does not give
     assert list(contradicted.verdict) == ["not comparable"] and "contradicts itself" in contradicted.why.iloc[0]
     t = t.drop(contradicted.index)
@@ -195,16 +200,16 @@ def test_what_the_code_shows_is_as_published():
 # --- evidence
 
 def test_evidence_is_kept_and_joined(tmp_path, monkeypatch):
-    monkeypatch.setattr(c, "evidence_folder", lambda name: tmp_path/name)
-    first = judge("generation", {"H1": 1.2863, "N3": list(zip(x4, -x4))}, **PAPER)
-    c.save_verdicts("exp_beta", first)
-    laptop = judge("generation", {"N3": list(zip(x4, x4))}, data="omniglot", profile="laptop")
-    c.save_verdicts("exp_beta", laptop); c.save_verdicts("exp_beta", laptop)
-    c.save_verdicts("exp_other", judge("generation", {"A1": 292_544}, data="omniglot", profile="smoke"))
-    t = c.ledger("generation").set_index("id")
+    monkeypatch.setattr(evidence, "evidence_folder", lambda name: tmp_path/name)
+    first = judge_measures("generation", {"H1": 1.2863, "N3": list(zip(x4, -x4))}, **PAPER)
+    save_verdicts("exp_beta", first)
+    laptop = judge_measures("generation", {"N3": list(zip(x4, x4))}, data="omniglot", profile="laptop")
+    save_verdicts("exp_beta", laptop); save_verdicts("exp_beta", laptop)
+    save_verdicts("exp_other", judge_measures("generation", {"A1": 292_544}, data="omniglot", profile="smoke"))
+    t = ledger("generation").set_index("id")
     assert t.loc["H1"].verdict == "reproduced" and "exp_other" in set(t.loc["A1"].experiment) and t.loc["R1"].verdict == "not measured" and "device V100" in t.loc["R1"].why
     assert sorted(t.loc["N3"].verdict) == ["does not hold here", "reproduced"] and len(t.loc[["N3"]]) == 2
-    counts = c.summary()
-    assert counts.loc["generation", "reproduced"] == 3 + (c.implemented("generation").verdict == "reproduced").sum() and counts.loc["generation", "claims"] == len(published_claims("generation"))
+    counts = verdict_counts()
+    assert counts.loc["generation", "reproduced"] == 3 + (implemented_verdicts("generation").verdict == "reproduced").sum() and counts.loc["generation", "claims"] == len(published_claims("generation"))
     import json
-    json.loads(c.ledger().to_json(orient="records"))
+    json.loads(ledger().to_json(orient="records"))

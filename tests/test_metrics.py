@@ -168,6 +168,6 @@ def test_refusals(call, sentence):
 
 def test_claims_about_people_are_reproduced(human):
     "Every claim that `human_claims` measures, judged in the paper's setting."
-    from fewshot_nb.claims.judge import judge
-    verdicts = judge("generation", human[-1], data="omniglot", profile="paper", critics="serre2022")
+    from fewshot_nb.claims.judge import judge_measures
+    verdicts = judge_measures("generation", human[-1], data="omniglot", profile="paper", critics="serre2022")
     assert len(verdicts) >= 19 and set(verdicts.verdict) == {"reproduced"}, verdicts[["id", "published", "ours", "verdict"]]

@@ -29,7 +29,8 @@ def _folder(): return resources.files("fewshot_nb").joinpath("papers")
 def _csv(name, as_text=False):
     "A file of the folder as a DataFrame; read once."
     with _folder().joinpath(name).open(encoding="utf-8") as file:
-        if as_text: return pd.read_csv(file, dtype=str, keep_default_na=False)
+        if as_text:
+            return pd.read_csv(file, dtype=str, keep_default_na=False)
         return pd.read_csv(file)
 
 # %% ../../nbs/api/010_papers.ipynb #f9f453ce
@@ -48,8 +49,10 @@ def published_claims(
 ) -> pd.DataFrame:  # of text: paper, id, where, statement, kind, expected, tolerance, needs
     "What is claimed, and how it is to be judged."
     table = _csv("claims.csv", as_text=True)
-    if cells: table = pd.concat([table, _cell_claims()], ignore_index=True)
-    if paper is not None: table = table[table.paper == choose(paper, list(PAPERS), "paper")]
+    if cells:
+        table = pd.concat([table, _cell_claims()], ignore_index=True)
+    if paper is not None:
+        table = table[table.paper == choose(paper, list(PAPERS), "paper")]
     return table.reset_index(drop=True)
 
 # %% ../../nbs/api/010_papers.ipynb #0a23cae2
@@ -59,7 +62,8 @@ def expected_numbers(
 ) -> list[float]:  # in the order of `ids`; of a single claim, every number that it lists
     "The numbers that claims expect."
     expected = published_claims(paper).set_index("id").expected
-    if len(ids) == 1: return [float(number) for number in expected[ids[0]].split(";")]
+    if len(ids) == 1:
+        return [float(number) for number in expected[ids[0]].split(";")]
     return [float(expected[i]) for i in ids]
 
 # %% ../../nbs/api/010_papers.ipynb #51d9e626

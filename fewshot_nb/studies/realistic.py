@@ -13,7 +13,7 @@ from .. import inference
 from ..evaluation.intervals import over_tasks, paired
 from ..core import InputError, choose
 from ..data.features import named_features
-from ..claims.judge import Estimate
+from ..claims.rules import Estimate
 from ..evaluation.evaluate import BALANCE, evaluate, tune
 from ..losses import alpha_divergence, alpha_entropy, alpha_entropy_gradient, log_alpha
 from ..samplers import TaskSpec, dirichlet, largest_remainder
