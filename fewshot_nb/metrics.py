@@ -292,7 +292,7 @@ def human_rows(
 def human_claims(
     rows: pd.DataFrame,  # of `human_rows`
 ) -> dict:
-    "Measures for `claims.judge('generation', ...)`: id of a claim -> number, or the list of numbers it is about (D1, D2)."
+    "Measures for `claims.judge_measures('generation', ...)`: id of a claim -> number, or the list of numbers it is about (D1, D2)."
     found = {c: g.tolist() for c, g in rows.dropna(subset="claim").groupby("claim").value}
     found = {c: v if c in ("D1", "D2") else v[0] for c, v in found.items()}
     found.pop("H6r", None)  # the paper gives no R2 for it

@@ -31,19 +31,20 @@ def implemented_verdicts(
         tables += [judge_measures(p, measure(), data=data, profile="this code") for measure in _CODE[p]]
     return Verdicts(pd.concat([t for t in tables if len(t)] or tables, ignore_index=True))
 
-# %% ../../nbs/api/715_claims_implemented.ipynb #40e879bc
+# %% ../../nbs/api/715_claims_implemented.ipynb #6bce2563
 @_our_code("generation")
 def _model_sizes():
-    from fewshot_nb.models.backbones import CriticNet, parameter_count as size
+    from fewshot_nb.models.core import parameter_count as size
+    from fewshot_nb.models.critics import CriticNet
     from fewshot_nb.models.dagan import DAGAN
-    from fewshot_nb.models.vae_ns import VAENS, counts
-    critic, parts = size(CriticNet()), counts(VAENS())
+    from fewshot_nb.models.vae_ns import VAENS, vae_ns_parameters
+    critic, parts = size(CriticNet()), vae_ns_parameters(VAENS())
     return {"A1": critic, "A2": critic, "A3": list(parts.values())[:5], "A3t": parts["total"],
             "A4": size(DAGAN()), "A5": size(DAGAN(skips=False))}
 
 @_our_code("generation")
 def _stn_sizes():
-    from fewshot_nb.models.backbones import parameter_count as size
+    from fewshot_nb.models.core import parameter_count as size
     from fewshot_nb.models.vae_stn import VAESTN
     small, large = VAESTN(), VAESTN(state_dim=800)
     z, patch, state = large.settings["latent_dim"], large.settings["patch"]**2, large.settings["state_dim"]

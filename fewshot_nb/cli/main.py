@@ -185,11 +185,11 @@ def claims(
     out: Out = Path("runs/results"),
 ):
     "What the papers claim, and our verdict on each claim: from committed evidence and from what was run here."
-    from fewshot_nb.claims import judge as claims
+    from fewshot_nb import claims
     table = claims.ledger(paper, out)
     if json: return print(table.to_json(orient="records", indent=1))
     for r in table.itertuples(): print(f"{r.paper + '/' + r.id:24} {r.verdict:24} {r.statement}{f': {r.ours} {r.interval} (published {r.published})' if r.ours else ''}{f' [{r.data} {r.profile}]' if r.data else ''}{f' ({r.why})' if r.verdict == 'not measured' and r.why else ''}")
-    print(f"\n{claims.summary(paper, out).T.to_string()}")
+    print(f"\n{claims.verdict_counts(paper, out).T.to_string()}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #d031e827
 @app.command("check-determinism")

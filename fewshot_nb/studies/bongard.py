@@ -11,7 +11,7 @@ import functools, os, time
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from ..core import InputError, choose, device as find_device, rng
-from ..claims.judge import Estimate
+from ..claims.rules import Estimate
 from ..papers import published_table
 from ..data.bongard.problems import benchmark, single_shapes
 from ..models.bongard_solvers import SOLVERS, ResNet15
@@ -129,8 +129,8 @@ def people(part: str, variant: str = "full") -> dict:
 def interval(table, name):
     "Mean over rows (seeds) of a column of accuracies with its 95 % interval: over problems, of one seed, or over seeds."
     if len(table) > 1:
-        from fewshot_nb.claims.judge import estimate
-        return estimate(table[name])
+        from fewshot_nb.claims.rules import mean_estimate
+        return mean_estimate(table[name])
     v, half = table[name].iloc[0], 1.96*table[f"{name}_se"].iloc[0]
     return Estimate(v, max(0., v - half), min(100., v + half), 1)
 
