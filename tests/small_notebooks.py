@@ -38,6 +38,6 @@ def tiny_beta(path, steps=40):
     cells = json.loads((ROOT/"nbs/exp_beta.ipynb").read_text())["cells"]
     front = "".join(next(c for c in cells if c["cell_type"] == "raw")["source"])
     parameters, table = ("".join(next(c for c in cells if tag in c["metadata"].get("tags", []))["source"]) for tag in ("parameters", "table"))
-    changed = table.replace('experiments.find("exp_beta")', f"experiments.find({str(path)!r})").replace("generation.beta_row,", "generation.beta_row, every_seconds=0,")
+    changed = table.replace('experiments.find("exp_beta")', f"experiments.find({str(path)!r})").replace("generation.generation_row,", "generation.generation_row, every_seconds=0,")
     assert changed.count(str(path)) == 1 and changed.count("every_seconds") == 1 and "profiles:\n" in front, "exp_beta's table cell reads otherwise now: mend this test"
     return notebook(path, front.replace("profiles:\n", "chunk: 4\nprofiles:\n" + TINY.replace("steps: 40", f"steps: {steps}")), IMPORTS, parameters, STUCK + changed)

@@ -145,8 +145,8 @@ def test_a_truncated_cache_is_made_anew(said, tree, cache, monkeypatch, tmp_path
 
 
 def test_beta_negative_and_more_ways_than_classes(refused, tmp_path):
-    from fewshot_nb.studies.generation import beta_row
-    with pytest.raises(core.InputError, match="beta=-1"): beta_row(dict(beta=-1), data="glyphs")
+    from fewshot_nb.studies.generation import generation_row
+    with pytest.raises(core.InputError, match="beta=-1"): generation_row(dict(beta=-1), data="glyphs")
     np.savez(tmp_path/"f.npz", features=np.random.default_rng(0).normal(size=(60, 8)).astype("f4"), labels=np.repeat(range(3), 20))
     assert "way=5" in refused("evaluate", tmp_path/"f.npz", "--tasks", "10")
 
@@ -209,7 +209,7 @@ def test_dry_run_tells_jobs_and_hours(said, tmp_path):
     out, _ = said("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path, "--dry-run", "--profile", "paper", "--jobs", "4")
     assert out.count("exp_beta-paper-glyphs-") == 60
     hours = float(out.splitlines()[-1].split()[4])
-    from fewshot_nb.studies.generation import work
+    from fewshot_nb.studies.generators import generator_flops as work
     e = experiments.find("exp_beta")
     assert hours == pytest.approx(40/3600/4*sum(map(work, e.grid("paper")))/work(e.grid("smoke")[0]), rel=1e-3)
 

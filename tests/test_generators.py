@@ -8,7 +8,7 @@ from fewshot_nb.studies import generators
 from fewshot_nb.engine import results
 from fewshot_nb.core import InputError, threads, torch_rng
 from fewshot_nb.data.bank import Bank
-from fewshot_nb.studies.generators import GENERATORS, make_model, settle, train
+from fewshot_nb.studies.generators import GENERATORS, generator_settings, make_generator, train_one_shot_generator
 from fewshot_nb.models.dagan import DAGAN, PairCritic
 from fewshot_nb.models.vae_stn import VAESTN
 from fewshot_nb.train.wgan import train_adversarial
@@ -32,26 +32,26 @@ def bank(classes=6, size=16):
 
 def test_published_sizes():
     with torch.device("meta"):
-        size = {m: sum(p.numel() for p in k.net(**{n: k.paper[n] for n in k.made}, **k.fixed).parameters()) for m, k in GENERATORS.items()}
+        size = {m: sum(p.numel() for p in make_generator(dict(model=m)).parameters()) for m in GENERATORS}
         assert sum(p.numel() for p in PairCritic().parameters()) == 7_074_087
     assert size == {"vae-ns": 7_479_623, "vae-stn": 4_924_647, "da-gan-un": 6_813_857, "da-gan-rn": 6_149_153}
 
 
 @pytest.mark.parametrize("model", GENERATORS)
 def test_trained_sampled_kept_and_read(model, tmp_path):
-    net, shown = make_model(tiny(model, steps=2)), torch.rand(3, 1, 16, 16, generator=torch_rng(1))
+    net, shown = make_generator(tiny(model, steps=2)), torch.rand(3, 1, 16, 16, generator=torch_rng(1))
     before = [v.clone() for v in net.parameters()]
-    state = train(tiny(model, steps=2), net, bank())
+    state = train_one_shot_generator(net, bank(), tiny(model, steps=2))
     assert state.step == 2 and not all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
     a, b, other = (net.sample(shown, 4, torch_rng(seed)) for seed in (0, 0, 1))
     assert a.shape == (3, 4, 1, 16, 16) and 0 <= a.min() and a.max() <= 1 and net.training
     assert torch.equal(a, b) and not torch.equal(a, other)
-    generators.save(net, tmp_path/"m.safetensors", dict(note="a test"))
-    read, card = generators.read(tmp_path/"m.safetensors", model)
-    assert card["model"] == model and card["note"] == "a test" and not read.training
-    torch.testing.assert_close(read.sample(shown, 4, torch_rng(0)), a, atol=.05, rtol=0)  # half precision
+    generators.save_generator(net, tmp_path/"m.safetensors", dict(note="a test"))
+    kept, card = generators.read_generator(tmp_path/"m.safetensors", model)
+    assert card["model"] == model and card["note"] == "a test" and not kept.training
+    torch.testing.assert_close(kept.sample(shown, 4, torch_rng(0)), a, atol=.05, rtol=0)  # half precision
     wrong = "vae-ns" if model != "vae-ns" else "da-gan-un"
-    with pytest.raises(InputError, match=f"holds {GENERATORS[model].title}, not {GENERATORS[wrong].title}: name"): generators.read(tmp_path/"m.safetensors", wrong)
+    with pytest.raises(InputError, match=f"holds {GENERATORS[model].title}, not {GENERATORS[wrong].title}: name"): generators.read_generator(tmp_path/"m.safetensors", wrong)
 
 
 @pytest.mark.parametrize("model", GENERATORS)
@@ -67,7 +67,7 @@ def test_trained_sampled_kept_and_read(model, tmp_path):
     (torch.rand(1, 1, 16, 16).numpy(), "but ndarray was given"),
 ])
 def test_prototypes_of_wrong_size_or_range(model, prototypes, words):
-    net = make_model(tiny(model, steps=1))
+    net = make_generator(tiny(model, steps=1))
     with pytest.raises(InputError) as e: net.sample(prototypes)
     assert words in str(e.value) and "\n" not in str(e.value)
     for n in (0, -1, 2.5):
@@ -84,7 +84,7 @@ def test_prototypes_of_wrong_size_or_range(model, prototypes, words):
     (dict(steps=5, epochs=5), "either steps or epochs"),
 ])
 def test_settings_that_are_refused(setting, words):
-    with pytest.raises(InputError) as e: settle(setting)
+    with pytest.raises(InputError) as e: generator_settings(setting)
     assert words in str(e.value)
 
 
@@ -95,8 +95,8 @@ def test_a_spread_of_one_drawing():
 def test_committed_rows_are_settings_still():
     rows = results.committed("exp_beta")
     rows = rows[rows.profile == "laptop"].to_dict("records")
-    assert rows and len({generators.work(r) for r in rows}) == 1  # beta costs nothing
-    assert settle({}) == generators.PAPER
+    assert rows and len({generators.generator_flops(r) for r in rows}) == 1  # beta costs nothing
+    assert generator_settings({}) == generators.VAENSSettings()
 
 
 def test_a_training_that_breaks_down_keeps_its_last_good_checkpoint(tmp_path):
@@ -115,9 +115,9 @@ def test_a_training_that_breaks_down_keeps_its_last_good_checkpoint(tmp_path):
 
 def test_a_checkpoint_of_another_model_or_setting(tmp_path):
     file = tmp_path/"run.pt"
-    train(tiny("da-gan-un", steps=1), make_model(tiny("da-gan-un", steps=1)), bank(), checkpoint=file)
+    train_one_shot_generator(make_generator(tiny("da-gan-un", steps=1)), bank(), tiny("da-gan-un", steps=1), checkpoint=file)
     for other in (tiny("da-gan-rn", steps=1), tiny("vae-stn", steps=1), tiny("da-gan-un", steps=1) | dict(lr=2e-3)):
-        with pytest.raises(InputError, match="belongs to another training"): train(other, make_model(other), bank(), checkpoint=file)
+        with pytest.raises(InputError, match="belongs to another training"): train_one_shot_generator(make_generator(other), bank(), other, checkpoint=file)
 
 
 KILLED = """
@@ -158,9 +158,9 @@ def test_a_killed_adversarial_training_resumes_bit_for_bit(tmp_path):
         for k, v in whole[net].items(): assert torch.equal(v, done[net][k]), k
 
 
-@pytest.mark.parametrize("model", generators.OWN)
+@pytest.mark.parametrize("model", generators.GENERATORS)
 def test_the_models_that_the_package_ships(model):
-    net, card = generators.own(model)
+    net, card = generators.shipped_generator(model)
     shown = torch.zeros(2, 1, 28, 28)
     shown[0, 0, 4:24, 13:15] = shown[1, 0, 13:15, 4:24] = 1.  # an upright and a lying stroke
     drawn = net.sample(shown, 8, torch_rng(0))
