@@ -16,7 +16,7 @@ from torch import Tensor
 from .. import core
 from ..core import InputError, choose, read_arrays, rng, save_arrays, settled
 from ..data.source import characters
-from .generation import critic_features, fit_and_judged, mark
+from .generation import critic_features, fit_and_judged, setting_digest
 from ..metrics import agreement, at, balanced_tasks, diversity, features_of, prototype_index
 from ..models.core import embed, parameter_count
 from ..models.critics import read_critics, critic_flops
@@ -178,7 +178,7 @@ def critic_row(
     fit, judged = (b.to(device) for b in fit_and_judged(s["image_size"], str(data)))
     features, prototypes = reference(str(data), critics, None, str(device))
     every = characters(s["image_size"], data=str(data)) if s["critic"] == "classifier" else None
-    name, folder = f"{s['critic']}-seed{s['seed']}-{mark(s | dict(source=fit.source))}", folder and Path(folder)
+    name, folder = f"{s['critic']}-seed{s['seed']}-{setting_digest(s | dict(source=fit.source))}", folder and Path(folder)
     judge, net, state = train_critic(s, fit, every, device, folder and folder/"checkpoints"/f"{name}.pt")
     tasks = prototype_tasks(judged, prototypes, min(20, s["way"]), s["appearances"])
     m = class_measures(judge, net, judged, tasks, "features" if s["critic"] == "classifier" else "embedding")
