@@ -3,17 +3,21 @@ import io
 import os
 import shutil
 import tarfile
+import warnings
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from fewshot_nb.core import InputError
+from fewshot_nb.core import DamagedFile, InputError, computed_once, content_digest, read_arrays, save_arrays
 from fewshot_nb.data import omniglot as module
+from fewshot_nb.data.bank import Bank
 from fewshot_nb.data.omniglot import in_part, omniglot, shrink
-from fewshot_nb.data.source import characters, resolve
+from fewshot_nb.data.photographs import photograph_bank
+from fewshot_nb.data.source import character_source
 
 
 def png(ink):
@@ -100,14 +104,14 @@ def test_a_read_only_data_folder_is_fine(small):
 def test_no_data_and_no_network_gives_glyphs_with_a_notice(cache, monkeypatch):
     def refuse(*args, **kwargs): raise OSError("no network")
     monkeypatch.setattr(module.socket, "create_connection", refuse)
-    with pytest.warns(UserWarning, match="embedded glyphs stand in"): assert resolve("auto") == "glyphs"
-    with pytest.raises(InputError, match="neither at hand nor to be fetched"): resolve("omniglot")
+    with pytest.warns(UserWarning, match="embedded glyphs stand in"): assert character_source("auto") == "glyphs"
+    with pytest.raises(InputError, match="neither at hand nor to be fetched"): character_source("omniglot")
 
 
 def test_a_wrong_folder_never_falls_back_to_glyphs(cache, tmp_path, monkeypatch):
     (tmp_path/"empty").mkdir()
     monkeypatch.setenv("FEWSHOT_DATA", str(tmp_path/"empty"))
-    with pytest.raises(InputError, match="No Omniglot in"): resolve("auto")
+    with pytest.raises(InputError, match="No Omniglot in"): character_source("auto")
 
 
 def test_real_omniglot(shared):
@@ -127,3 +131,126 @@ def test_shrink_agrees_with_the_plain_recipe():
     small = np.asarray(Image.fromarray(np.uint8(~ink)*255).resize((50, 50), Image.BILINEAR), float)
     plain = 1 - (small - small.min())/(small.max() - small.min()) > .5
     assert np.array_equal(shrink(ink[None], 50)[0] > 0, plain)
+
+
+def test_trees_with_other_ink_never_share_a_cache(small, cache):
+    tree, ink = small
+    before = omniglot(105, data=tree).data.clone()
+    path = next((tree/"images_background").rglob("*.png"))
+    path.write_bytes(png(~ink[0]))
+    assert not torch.equal(omniglot(105, data=tree).data, before)
+
+
+def test_an_archive_that_kept_its_size_and_date_is_still_another(small, tmp_path, cache):
+    tree, ink = small
+    place = zips(tree, tmp_path/"zips")
+    before = omniglot(105, data=place).data.clone()
+    path = next((tree/"images_background").rglob("*.png"))
+    path.write_bytes(png(ink[1]))
+    other, mine = zips(tree, tmp_path/"other")/"images_background.zip", place/"images_background.zip"
+    times = mine.stat().st_atime_ns, mine.stat().st_mtime_ns
+    mine.write_bytes(other.read_bytes())
+    os.utime(mine, ns=times)
+    assert not torch.equal(omniglot(105, data=place).data, before)
+
+
+def flipped(path, at, bit=1):
+    whole = path.read_bytes()
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1:])
+    return whole
+
+
+def test_a_flipped_byte_in_a_cached_bank_is_noticed(small, cache):
+    tree, _ = small
+    right = omniglot(28, data=tree).data.clone()
+    rng, small_one = np.random.default_rng(0), next(cache.glob("omniglot-*-28px-*.safetensors"))
+    bits = next(cache.glob("omniglot-*-bits-*.safetensors"))
+    for file in [small_one, bits]*20:
+        flipped(file, rng.integers(file.stat().st_size), 1 << rng.integers(8))
+        if file == bits: small_one.unlink()  # the bits are looked at where the small ones are gone
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            assert torch.equal(omniglot(28, data=tree).data, right)
+        assert [file.name in str(w.message) and "is damaged and is made anew" in str(w.message) for w in seen] == [True]
+
+
+def test_a_flipped_byte_in_a_bank_file_is_refused(tmp_path):
+    rng = np.random.default_rng(1)
+    path = tmp_path/"b.safetensors"
+    Bank(torch.randn(30, 8), [0, 1, 2]*10, names=["a", "b", "c"], source="mine").save(path)
+    for at in rng.integers(path.stat().st_size, size=100):
+        whole = flipped(path, at, 1 << rng.integers(8))
+        with pytest.raises(InputError, match="write it anew with Bank.save"): Bank.load(path)
+        path.write_bytes(whole)
+    assert Bank.load(path).source == "mine"
+
+
+def test_a_bank_without_a_checksum_is_still_read(tmp_path):
+    "As version 0.1 wrote them."
+    from safetensors.torch import save_file
+    tensors = dict(data=torch.zeros(2, 3), labels=torch.tensor([0, 1]), groups=torch.tensor([0, 0]))
+    save_file(tensors, tmp_path/"old.safetensors", dict(names='["a", "b"]', group_names='["0"]', source=""))
+    assert Bank.load(tmp_path/"old.safetensors").names == ["a", "b"]
+
+
+def test_a_flipped_byte_in_saved_arrays_or_computed_tensors_is_noticed(tmp_path, cache):
+    rng, path = np.random.default_rng(2), tmp_path/"a.npz"
+    arrays = dict(x=rng.normal(size=(20, 3)), y=np.array(["a", "b"]))
+    save_arrays(path, **arrays)
+    refused = 0
+    for at in range(path.stat().st_size):
+        whole = flipped(path, at, 1 << rng.integers(8))
+        try: assert content_digest(read_arrays(path)) == content_digest(arrays)
+        except DamagedFile: refused += 1
+        path.write_bytes(whole)
+    assert refused > .5*len(whole)  # the rest are a zip's dates and such: the arrays are what they were
+    x = torch.randn(5, 4)
+    for k in range(40):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            assert torch.equal(computed_once("twice", [x], lambda: dict(y=2*x))["y"], 2*x)
+        assert len(seen) == (k > 0)
+        file, = cache.glob("twice-*.safetensors")
+        flipped(file, rng.integers(file.stat().st_size), 1 << rng.integers(8))
+
+
+@pytest.mark.parametrize("name, content, said", [
+    ("omniglot.tar.xz", b"just text", "damaged after 0 images"),
+    ("images_background.zip", b"just text", "damaged after 0 images"),
+])
+def test_text_called_an_archive(tmp_path, cache, name, content, said):
+    (tmp_path/name).write_bytes(content)
+    (tmp_path/"images_evaluation.zip").write_bytes(content)
+    with pytest.raises(InputError, match=said): omniglot(data=tmp_path)
+
+
+def zip_of(path, **files):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, content in files.items(): z.writestr(name, content)
+
+
+def bomb(side):
+    "A small PNG that says it has side x side pixels."
+    buffer = io.BytesIO()
+    Image.new("1", (8, 8)).save(buffer, "png")
+    whole = bytearray(buffer.getvalue())
+    whole[16:24] = side.to_bytes(4, "big")*2
+    whole[29:33] = zlib.crc32(bytes(whole[12:29])).to_bytes(4, "big")
+    return bytes(whole)
+
+
+@pytest.mark.parametrize("files, said", [
+    ({"flat.png": b""}, "every drawing lies in"),
+    ({"../../a/b/c.png": b""}, "leaves its folder"),
+    ({"/a/b/c/d.png": b""}, "leaves its folder"),
+    ({"images_background/a/b/c.png": bytes(65*2**20)}, "far too many for one image"),
+    ({"images_background/a/b/c.png": b"no png"}, "damaged after 0 images"),
+    ({"images_background/a/b/c.png": bomb(30_000)}, "30000 x 30000|exceeds limit"),
+    ({"images_background/a/b/c.png": bomb(12_000)}, "12000 x 12000"),
+])
+def test_hostile_archives_are_refused_in_one_sentence(tmp_path, cache, files, said):
+    for half in ("background", "evaluation"): zip_of(tmp_path/f"images_{half}.zip", **files)
+    with pytest.raises(InputError, match=said): omniglot(data=tmp_path)
+    zip_of(tmp_path/"mini_imagenet.zip", **{n.replace("images_background/a", "n01532829"): c for n, c in files.items()})
+    with pytest.raises(InputError): photograph_bank("mini_imagenet", data=tmp_path)
+    assert not list(cache.glob("*.safetensors"))

@@ -118,12 +118,12 @@ def test_bad_input_is_one_sentence(bank):
 
 
 def test_real_photographs(shared, cache):
-    from fewshot_nb.data.photographs import images
-    whole = images("grocery", data=shared/"data")
+    from fewshot_nb.data.photographs import photograph_bank
+    whole = photograph_bank("grocery", data=shared/"data")
     assert (whole.n, whole.shape, whole.classes, len(set(whole.groups.tolist()))) == (5421, (3, 84, 84), 81, 43)
-    parts = [images("grocery", p, data=shared/"data") for p in ("base", "validation", "novel")]
+    parts = [photograph_bank("grocery", p, data=shared/"data") for p in ("base", "validation", "novel")]
     assert [p.classes for p in parts] == [41, 14, 26] and sum(p.n for p in parts) == 5421
     assert not set(parts[0].names) & set(parts[2].names)
     t = next(iter(episodes(parts[0], 5, 5, 15)))
     assert parts[0].take(t.query).shape == (1, 75, 3, 84, 84)
-    with pytest.raises(InputError, match="No mini_imagenet in"): images("mini_imagenet", data=shared/"data")
+    with pytest.raises(InputError, match="No mini_imagenet in"): photograph_bank("mini_imagenet", data=shared/"data")

@@ -7,7 +7,7 @@ __all__ = ['UNIT', 'glyph_alphabets', 'raster', 'ink', 'thin', 'prune', 'strokes
            'draw', 'glyphs']
 
 # %% ../../nbs/api/110_data_glyphs.ipynb #1ca3068a
-import hashlib, itertools
+import itertools
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -16,9 +16,9 @@ from PIL import Image, ImageFont
 from scipy import ndimage
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
-from ..core import InputError, choose
-from .bank import Bank
-from .omniglot import DRAWERS, SIDE, cached_bank, in_part, shrink
+from ..core import InputError, choose, content_digest
+from .bank import Bank, cached_bank
+from .omniglot import DRAWERS, SIDE, check_side, grey_levels, in_part, shrink
 
 # %% ../../nbs/api/110_data_glyphs.ipynb #ac1b1821
 def glyph_alphabets() -> pd.DataFrame:
@@ -421,6 +421,10 @@ def _drawn(names, table) -> Bank:
     return Bank(bits, np.repeat(np.arange(len(mine)), DRAWERS), groups, classes, names, "glyphs")
 
 # %% ../../nbs/api/110_data_glyphs.ipynb #3f9b2375
+def _matplotlib_fonts() -> str:
+    "The digest of the fonts that the glyphs are drawn with: another matplotlib may bring others."
+    return content_digest([_font_file(name) for name in sorted({"DejaVuSans", "STIXGeneral", *_FONTS.values()})])
+
 def glyphs(
     size: int = 50,  # side in pixels: the papers use 105, 50 (black and white), 28 and 24 (grey)
     alphabets=None,  # a number, a name or names of alphabets, see `glyph_alphabets`; None for all 50
@@ -430,17 +434,18 @@ def glyphs(
     device="cpu",  # where to put the images
 ) -> Bank:
     "Glyphs as a `Bank` of Omniglot's form: 20 drawings a class, one by each drawer, classes ordered by alphabet."
-    shrink(np.zeros((0, SIDE, SIDE), bool), size)  # refuse a wrong size before any work
+    check_side(size)
     table = glyph_alphabets()
     names = _chosen(alphabets, table)
     in_part([f"{names[0]}/character01"], split, part, table)
-    mark = hashlib.sha256(repr((_VERSION, table.values.tolist(), Hand(), names)).encode()).hexdigest()[:10]
+    mark = content_digest(_VERSION, _matplotlib_fonts(), table.values.tolist(), repr(Hand()), names)[:16]
     def small():
         bits = cached_bank(f"glyphs-{mark}-bits", lambda: _drawn(names, table))
         images = np.empty((bits.n, size, size), np.uint8)
-        for k in range(0, bits.n, 1000): images[k:k + 1000] = shrink(_unpack(bits.data[k:k + 1000, 0, 0].numpy()), size, binary)
+        for k in range(0, bits.n, 1000):
+            ink_of_some = _unpack(bits.data[k:k + 1000, 0, 0].numpy())
+            images[k:k + 1000] = shrink(ink_of_some, size, binary)
         return Bank(images, bits.labels, bits.groups, bits.names, bits.group_names, "glyphs")
-    look = {None: "", True: "-binary", False: "-grey"}[binary]
-    bank = small() if size == SIDE else cached_bank(f"glyphs-{mark}-{size}px{look}", small)
+    bank = small() if size == SIDE else cached_bank(f"glyphs-{mark}-{size}px{grey_levels(binary)}", small)
     if part is not None: bank = bank.select(in_part(bank.names, split, part, table))
     return bank.to(device)

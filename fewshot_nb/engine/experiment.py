@@ -30,7 +30,7 @@ class Experiment:
     together: str = ""  # dotted name of a function settings -> lists of settings that cost less when they are computed as one
     work: str = ""  # the arithmetic of a setting, to foretell hours: a setting that it grows with (tasks), or the dotted name of a function
     labels: list = field(default_factory=list)  # what else names its rows, beside profile, data and settings: [critics]
-    bank: str = "fewshot_nb.data.source.resolve"  # dotted name of a function: parameter `data` -> name of the data in rows
+    bank: str = "fewshot_nb.data.source.character_source"  # dotted name of a function: parameter `data` -> name of the data in rows
     profiles: dict = field(default_factory=dict)  # name: settings
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #d3d0b4ca
@@ -151,7 +151,7 @@ def arithmetic(self: Experiment):
     return named(self.work) if "." in self.work else lambda setting: setting[self.work]
 
 def named(dotted: str):
-    "The function with a dotted name, `fewshot_nb.data.source.resolve`."
+    "The function with a dotted name, `fewshot_nb.data.source.character_source`."
     module, _, name = dotted.rpartition(".")
     return getattr(importlib.import_module(module), name)
 

@@ -12,7 +12,7 @@ import functools, time
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
 from ..core import InputError, choose, device as find_device, torch_rng
-from ..data.photographs import images as photographs_of, locate
+from ..data.photographs import find_photographs, photograph_bank
 from ..data.source import characters
 from ..engine.determinism import deterministic, fingerprint, seed_everything
 from ..stats.priors import design_of, published_space, resume
@@ -71,7 +71,7 @@ def banks(
 ):  # (training classes, test classes)
     "What is learned from, and what it is judged on."
     if images == "characters": train, test = (characters(image_size, "lake", part, data) for part in ("background", "evaluation"))
-    else: train, test = (photographs_of(images, part, image_size, data) for part in ("base", "novel"))
+    else: train, test = (photograph_bank(images, part, image_size, data) for part in ("base", "novel"))
     return train, test.select(torch.linspace(0, test.classes - 1, min(test_classes, test.classes)).round().long())
 
 _banks = functools.lru_cache(4)(banks)  # a process trains many times on the same data
@@ -81,7 +81,7 @@ def photographs(
 ) -> str:  # caltech101 or glyphs
     "The photographs that `data` means here; embedded glyphs stand in where there are none."
     if str(data) == "glyphs": return "glyphs"
-    try: locate("caltech101", data)
+    try: find_photographs("caltech101", data)
     except InputError:
         if str(data) != "auto": raise
         return "glyphs"

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 import numpy as np, torch
 from ...core import InputError, choose
-from ..bank import Bank, chosen
+from ..bank import Bank, part_of_bank
 from .logo import CANVAS, OUTLINE, PEN, VISIBLE, Actions, Marks, Poses, gather, marks
 
 try: from numba import njit
@@ -192,7 +192,7 @@ class PictureBank(Bank):
 # %% ../../../nbs/api/150_data_bongard_render.ipynb #ccbd427b
 def _select(self: PictureBank, classes) -> PictureBank:
     "A bank of these classes only, renumbered 0, 1, ... in the order given."
-    rows, labels, groups, names = chosen(self, classes)
+    rows, labels, groups, names = part_of_bank(self, classes)
     return PictureBank(self.pictures.pick(rows.numpy()), labels, self.size, groups, names, self.group_names, self.source, self._device, self.engine)
 
 def drawn(self: PictureBank) -> Bank:
