@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fewshot_nb.inference import METHODS
-from fewshot_nb.inference.transductive import has_numba
+from fewshot_nb.inference.base import has_numba
 
 
 def bench(*args):

@@ -12,7 +12,7 @@ from fewshot_nb.cli.main import app
 from fewshot_nb.core import InputError
 from fewshot_nb.data.features import Features, feature_bank, features
 from fewshot_nb.evaluation.evaluate import evaluate, resolve, summary, tune
-from fewshot_nb.inference.inductive import Method
+from fewshot_nb.inference.base import Method
 from fewshot_nb.samplers import TaskSpec, stream
 
 KEY = ["method", "shot", "marginal", "task"]

@@ -1,4 +1,4 @@
-"The methods without golden predictions against loops written straight from their papers, a sample at a time in float64."
+"The methods without golden predictions against loops written from their papers, a sample at a time in float64."
 from dataclasses import replace
 
 import numpy as np
@@ -7,8 +7,7 @@ import torch
 
 from fewshot_nb.bench.inference import engines_of
 from fewshot_nb.inference import METHODS, method
-from fewshot_nb.inference.inductive import Base, gaussian_tasks
-from fewshot_nb.inference.transductive import has_numba
+from fewshot_nb.inference.base import BaseStatistics, gaussian_tasks, has_numba
 
 WAY = 3
 
@@ -56,7 +55,8 @@ def paddle(s, y, q, price, steps=20):
     for _ in range(steps):
         u = np.stack([softmax(-((w - z)**2).sum(-1)/2 + price*v) for z in q])
         v = np.log(u.mean(0) + 1e-6)
-        w = np.stack([(s[y == k].sum(0) + sum(r[k]*z for r, z in zip(u, q)))/((y == k).sum() + u[:, k].sum()) for k in range(WAY)])
+        w = np.stack([(s[y == k].sum(0) + sum(r[k]*z for r, z in zip(u, q)))/((y == k).sum() + u[:, k].sum())
+                      for k in range(WAY)])
     return u
 
 
@@ -76,22 +76,28 @@ def test_tim_adm_with_other_weights(tasks):
     np.testing.assert_allclose(m(*tasks)[1].numpy(), tim_adm(*(x[1].numpy() for x in tasks), .1, 3, .1), atol=1e-8)
 
 
-@pytest.mark.skipif(not has_numba(), reason="the optional numba is not installed")
+@pytest.mark.skipif(not has_numba(), reason="numba is not installed")
 def test_ici_compiled_is_ici():
     support, labels, query, _ = gaussian_tasks(8, spread=3, dirichlet=1, seed=2)
     slow, fast = (replace(method("lr+ici"), engine=e, grid=50)(support, labels, query) for e in ("torch", "numba"))
     assert (slow.argmax(-1) == fast.argmax(-1)).float().mean() > .998
 
 
-@pytest.mark.skipif(not has_numba(), reason="the optional numba is not installed")
-@pytest.mark.parametrize("shape", [dict(way=5, shot=5, dim=64), dict(way=3, shot=1, n_query=50, dim=17), dict(way=2, shot=7, n_query=9, dim=640), dict(way=12, shot=1, n_query=61, dim=33)])
-@pytest.mark.parametrize("m", [method("baseline"), method("baseline++"), method("tim-adm", setting="balanced"), method("paddle"), method("soft-kmeans"), method("bavardage"), method("bavardage", setting="balanced"), replace(method("lr+ici"), components=7, add=3, grid=20)], ids=str)
+@pytest.mark.skipif(not has_numba(), reason="numba is not installed")
+@pytest.mark.parametrize("shape", [
+    dict(way=5, shot=5, dim=64), dict(way=3, shot=1, n_query=50, dim=17), dict(way=2, shot=7, n_query=9, dim=640),
+    dict(way=12, shot=1, n_query=61, dim=33)])
+@pytest.mark.parametrize("m", [
+    method("baseline"), method("baseline++"), method("tim-adm", setting="balanced"), method("paddle"),
+    method("soft-kmeans"), method("bavardage"), method("bavardage", setting="balanced"),
+    replace(method("lr+ici"), components=7, add=3, grid=20)], ids=str)
 def test_compiled_is_plain(m, shape):
-    "On random tasks, prediction by prediction, held to the plain engine in double precision; a close call may fall to either side."
+    "On random tasks held to the plain engine in double precision; a close call may fall to either side."
     support, labels, query, _ = gaussian_tasks(6, dirichlet=1, seed=5, **shape)
-    more, classes, *_ = gaussian_tasks(1, way=8, shot=200, n_query=1, dim=shape["dim"], seed=6)  # a covariance of full rank
-    for base in (support.mean((0, 1)), Base.of(more[0], classes[0]))[:1 + m.takes_base]:
-        exact = replace(m, engine="plain")(support.double(), labels, query.double(), base if isinstance(base, Base) else base.double())
+    # enough of them for a covariance of full rank
+    more, classes, *_ = gaussian_tasks(1, way=8, shot=200, n_query=1, dim=shape["dim"], seed=6)
+    for base in (support.mean((0, 1)), BaseStatistics.of(more[0], classes[0]))[:1 + m.takes_base]:
+        exact = replace(m, engine="plain")(support.double(), labels, query.double(), base)
         fast = replace(m, engine="numba")(support, labels, query, base)
         top = exact.topk(2).values
         decided = top[..., 0] - top[..., 1] > 1e-3
@@ -127,7 +133,7 @@ def every_engine():
 @pytest.mark.parametrize("m", list(every_engine()))
 def test_odd_tasks_give_probabilities(m):
     for what, s, y, q in odd_tasks():
-        for base in (s.mean((0, 1)), Base.of(s.flatten(0, 1), y.flatten()))[:1 + m.takes_base]:
+        for base in (s.mean((0, 1)), BaseStatistics.of(s.flatten(0, 1), y.flatten()))[:1 + m.takes_base]:
             p = m(s, y, q, base)
             assert p.isfinite().all() and (p >= 0).all(), what
             torch.testing.assert_close(p.sum(-1), torch.ones(p.shape[:2]), atol=1e-4, rtol=0, msg=what)
@@ -147,10 +153,11 @@ def test_each_task_and_each_order_by_itself(m):
     same = mixed.argmax(-1) == p[:, q].argmax(-1)
     assert same[decided[:, q]].float().mean() > (.998 if m.name == "lr+ici" else .9999)
     assert decided.float().mean() > .9
-    assert (alone.argmax(-1) == p[[0, 17]].argmax(-1))[decided[[0, 17]]].float().mean() > (.98 if m.name == "lr+ici" else .9999)
+    same = alone.argmax(-1) == p[[0, 17]].argmax(-1)
+    assert same[decided[[0, 17]]].float().mean() > (.98 if m.name == "lr+ici" else .9999)
 
 
 def test_what_has_no_golden_data_says_so():
-    unverified = {name for name, m in METHODS.items() if m.unverified}
+    unverified = {name for name, m in METHODS.items() if not m.verified_by}
     assert unverified == {"lr+ici", "tim-adm", "paddle", "soft-kmeans", "bavardage"}
-    assert {METHODS[name].unverified for name in unverified} == {"unverified against the authors' code"}
+    assert {METHODS[name]().unverified for name in unverified} == {"unverified against the authors' code"}

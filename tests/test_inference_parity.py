@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from fewshot_nb.inference.inductive import Baseline, BaselinePP, ProtoNet, SimpleShot, gaussian_tasks
-from fewshot_nb.inference.transductive import AlphaTIM, BDCSPN, EntropyMin, LaplacianShot, PTMAP, TIM, has_numba
+from fewshot_nb.inference import METHODS
+from fewshot_nb.inference.base import gaussian_tasks, has_numba
+from fewshot_nb.inference.inductive import Baseline, BaselinePP, ProtoNet, SimpleShot
+from fewshot_nb.inference.transductive import AlphaTIM, BDCSPN, EntropyMin, LaplacianShot, PTMAP, TIM
 
-ENGINES = ["torch", pytest.param("numba", marks=pytest.mark.skipif(not has_numba(), reason="the optional numba is not installed"))]
+NEEDS_NUMBA = pytest.mark.skipif(not has_numba(), reason="numba is not installed")
+ENGINES = ["torch", pytest.param("numba", marks=NEEDS_NUMBA)]
 
 
 @pytest.fixture(scope="session")
@@ -16,8 +19,8 @@ def golden(shared):
     "The 40 five-shot tasks, the authors' predictions, and their weights after training."
     folder = shared/"golden/transductive"
     tasks, preds, weights = (dict(np.load(folder/f"{name}_5shot.npz")) for name in ("tasks", "preds", "weights"))
-    batch = (torch.from_numpy(tasks["x_s"]), torch.from_numpy(tasks["y_s"]).long(), torch.from_numpy(tasks["x_q"]), torch.from_numpy(tasks["train_mean"]))
-    return batch, preds, weights
+    support, labels, query, mean = (torch.from_numpy(tasks[name]) for name in ("x_s", "y_s", "x_q", "train_mean"))
+    return (support, labels.long(), query, mean), preds, weights
 
 
 _answers = {}
@@ -34,36 +37,41 @@ def differ(method, name, golden):
     return int((answer(method, golden).argmax(-1).numpy() != golden[1][f"pred_{name}"]).sum())
 
 
-@pytest.mark.parametrize("method, name, allowed", [
-    (SimpleShot(), "SimpleShot", 0),
-    (ProtoNet(), "ProtoNet", 0),
-    (BDCSPN(), "BDCSPN", 0),
-    (EntropyMin.published(5), "Entropy_min", 2),
-])
+PLAIN = [(SimpleShot(), "SimpleShot", 0), (ProtoNet(), "ProtoNet", 0), (BDCSPN(), "BDCSPN", 0),
+         (EntropyMin.published(5), "Entropy_min", 2)]
+HEADS = [(Baseline(), "Baseline", 3), (BaselinePP(), "Baseline_pp", 0)]
+FAST = [(LaplacianShot.published(5), "LaplacianShot"), (LaplacianShot.published(5, "balanced"), "LaplacianShot_balcfg"),
+        (PTMAP(), "PT_MAP"), (PTMAP(), "PT_MAP_B1"), (TIM.published(5), "TIM_GD"), (AlphaTIM.published(5), "ALPHA_TIM")]
+
+
+def test_only_what_is_held_to_a_reference_claims_one():
+    "`verified_by` names this file's data for the methods that it tests, with the number of queries that may differ."
+    held = {method.name: allowed for method, _, allowed in [*PLAIN, *HEADS, *((m, n, 0) for m, n in FAST)]}
+    assert {name for name, m in METHODS.items() if m.verified_by} == set(held)
+    for name, allowed in held.items():
+        claim = METHODS[name].verified_by
+        assert "Veilleux et al. (2021)'s code" in claim
+        assert (f"at most {allowed} of 3,000 queries differ" in claim) == bool(allowed)
+
+
+@pytest.mark.parametrize("method, name, allowed", PLAIN)
 def test_predictions(golden, method, name, allowed):
     assert differ(method, name, golden) <= allowed
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("method, name, allowed", [(Baseline(), "Baseline", 3), (BaselinePP(), "Baseline_pp", 0)])
+@pytest.mark.parametrize("method, name, allowed", HEADS)
 def test_heads_with_each_engine(golden, method, name, allowed, engine):
     assert differ(replace(method, engine=engine), name, golden) <= allowed
 
 
 def test_baseline_without_the_floor_is_another_method(golden):
-    "The published loss has 1e-12 inside its logarithm; without it the head learns from misclassified support and predicts otherwise."
+    "The published loss has 1e-12 inside its logarithm; without it the head learns from misclassified support."
     assert differ(Baseline(floor=0), "Baseline", golden) > 30
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("method, name", [
-    (LaplacianShot.published(5), "LaplacianShot"),
-    (LaplacianShot.published(5, "balanced"), "LaplacianShot_balcfg"),
-    (PTMAP(), "PT_MAP"),
-    (PTMAP(), "PT_MAP_B1"),
-    (TIM.published(5), "TIM_GD"),
-    (AlphaTIM.published(5), "ALPHA_TIM"),
-])
+@pytest.mark.parametrize("method, name", FAST)
 def test_fast_predictions(golden, method, name, engine):
     assert differ(replace(method, engine=engine), name, golden) == 0
 
@@ -76,7 +84,8 @@ def test_fast_predictions(golden, method, name, engine):
 ])
 def test_probabilities(golden, method, name, tolerance):
     fastest = replace(method, engine="numba" if has_numba() else "torch")
-    torch.testing.assert_close(answer(fastest, golden), torch.from_numpy(golden[1][f"probs_{name}"]), atol=tolerance, rtol=0)
+    expected = torch.from_numpy(golden[1][f"probs_{name}"])
+    torch.testing.assert_close(answer(fastest, golden), expected, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize("engine", ["plain", *ENGINES])
@@ -91,16 +100,20 @@ def test_weights_on_the_way(golden, engine, steps, tolerance):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("method, name, tolerance", [(AlphaTIM.published(5), "ALPHA_TIM", 1e-4), (TIM.published(5), "TIM_GD", 5e-3)])
+@pytest.mark.parametrize("method, name, tolerance", [
+    (AlphaTIM.published(5), "ALPHA_TIM", 1e-4), (TIM.published(5), "TIM_GD", 5e-3)])
 def test_weights_after_a_thousand_steps(golden, method, name, tolerance, engine):
     (support, labels, query, _), _, weights = golden
     n = 40 if engine == "numba" else 4
     method = replace(method, engine=engine)
     s, q = method.prepare(support[:n].float(), query[:n].float(), None)
-    torch.testing.assert_close(method.train(s, labels[:n], q, 5), torch.from_numpy(weights[f"W_{name}"][:n]), atol=tolerance, rtol=0)
+    expected = torch.from_numpy(weights[f"W_{name}"][:n])
+    torch.testing.assert_close(method.train(s, labels[:n], q, 5), expected, atol=tolerance, rtol=0)
 
 
-@pytest.mark.parametrize("method, name", [(LaplacianShot.published(5), "LaplacianShot"), (PTMAP(), "PT_MAP"), (replace(AlphaTIM.published(5), steps=300), None)])
+@pytest.mark.parametrize("method, name", [
+    (LaplacianShot.published(5), "LaplacianShot"), (PTMAP(), "PT_MAP"),
+    (replace(AlphaTIM.published(5), steps=300), None)])
 def test_plain_on_golden_tasks(golden, method, name):
     "The plain engine, in float64 where no authors' predictions are at hand, agrees with the fast ones."
     (support, labels, query, mean), preds, _ = golden
@@ -112,8 +125,12 @@ def test_plain_on_golden_tasks(golden, method, name):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("method", [AlphaTIM(alpha=7., steps=150), AlphaTIM(alpha=2.5, marginal=2, steps=150), AlphaTIM(alpha=.5, steps=150), TIM(marginal=10, steps=150), PTMAP(), LaplacianShot(), LaplacianShot.published(5, "balanced")])
-@pytest.mark.parametrize("shape", [dict(way=5, shot=5, dim=64), dict(way=3, shot=1, n_query=50, dim=17), dict(way=2, shot=7, n_query=9, dim=640), dict(way=20, shot=1, n_query=61, dim=33)])
+@pytest.mark.parametrize("method", [
+    AlphaTIM(alpha=7., steps=150), AlphaTIM(alpha=2.5, marginal=2, steps=150), AlphaTIM(alpha=.5, steps=150),
+    TIM(marginal=10, steps=150), PTMAP(), LaplacianShot(), LaplacianShot.published(5, "balanced")])
+@pytest.mark.parametrize("shape", [
+    dict(way=5, shot=5, dim=64), dict(way=3, shot=1, n_query=50, dim=17), dict(way=2, shot=7, n_query=9, dim=640),
+    dict(way=20, shot=1, n_query=61, dim=33)])
 def test_fast_is_plain_on_random_tasks(method, shape, engine):
     "Prediction by prediction; a query on the very edge between two classes may fall to either side by rounding."
     support, labels, query, _ = gaussian_tasks(6, dirichlet=1, seed=5, **shape)
