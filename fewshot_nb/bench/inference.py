@@ -177,7 +177,7 @@ def answer_agreement(
 # %% ../../nbs/api/905_bench_inference.ipynb #2eed8920
 def engines_of(method, device) -> list[str]:
     "The engines of a method on a device, the plain one first; methods written once have the one called `torch`."
-    from fewshot_nb.inference.inductive import has_numba
+    from fewshot_nb.inference.base import has_numba
     return [e for e in method.engines if e != "numba" or device.type == "cpu" and has_numba()]
 
 def _one(method, engine, tasks, reference, device, seconds, repeats):
@@ -197,7 +197,7 @@ def _one(method, engine, tasks, reference, device, seconds, repeats):
 def _tasks(n, device):
     "`n` tasks of the bench's shape on `device`; beyond 512 they repeat, for a GPU's sake."
     import torch
-    from fewshot_nb.inference.inductive import gaussian_tasks
+    from fewshot_nb.inference.base import gaussian_tasks
     *tasks, _ = gaussian_tasks(min(n, 512), dirichlet=2, spread=4, seed=1, **TASK_SHAPE)
     mean = torch.cat(tasks[::2], 1).mean((0, 1))
     def repeated(x): return x.to(device).repeat(math.ceil(n/len(x)), *[1]*(x.ndim - 1))[:n]

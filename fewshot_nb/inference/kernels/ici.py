@@ -269,7 +269,7 @@ def _most_credible(label, waiting, score, k):
         if waiting[i] and label[i] == k and (best < 0 or score[i] > score[best]): best = i
     return best
 
-# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #23ea5dc8
+# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #35c3d2f8
 # long: the rounds of one task share eleven buffers
 @_jit
 def _ici_tasks(gram, Q, known, logits, C, add, thresholds, steps):
@@ -295,7 +295,7 @@ def _ici_tasks(gram, Q, known, logits, C, add, thresholds, steps):
                 for _ in range(min(add, claims[k])):
                     best = _most_credible(label, waiting, score, k)
                     waiting[best] = False
-                    _join(best, order, m, g, C, R, S, l, w)
+                    _join(best, order, m, g, C, R, S, v, w)
                     m += 1
             u = _start_of_round(order, m, n, u, out)
 
