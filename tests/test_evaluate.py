@@ -11,7 +11,9 @@ from fewshot_nb.evaluation import evaluate as module
 from fewshot_nb.cli.main import app
 from fewshot_nb.core import InputError
 from fewshot_nb.data.features import Features, feature_bank, features
-from fewshot_nb.evaluation.evaluate import evaluate, resolve, summary, tune
+from fewshot_nb.evaluation.compare import compare_methods
+from fewshot_nb.evaluation.evaluate import chosen_methods, evaluate
+from fewshot_nb.evaluation.tuning import tune_method
 from fewshot_nb.inference.base import Method
 from fewshot_nb.samplers import TaskSpec, stream
 
@@ -114,7 +116,7 @@ def test_odd_banks_give_numbers(case):
     assert set(rows.method) == set(inference.METHODS) and len(rows) == 2*len(inference.METHODS)
     scores = rows[["accuracy", "balanced_accuracy", "macro_f1"]]
     assert scores.notna().all().all() and scores.ge(0).all().all() and scores.le(1).all().all()
-    assert summary(rows).accuracy.notna().all()
+    assert compare_methods(rows).accuracy.notna().all()
 
 
 def test_pt_map_takes_negative_features_or_says_so():
@@ -180,13 +182,13 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
 def test_tuning_looks_at_validation_classes_only():
     "Novel features may be anything: the tuned value and its tasks stay."
     validation = cloud(seed=1)
-    found = [tune("laplacianshot", Features(cloud(seed=s), validation, validation.data.mean(0)), TaskSpec(n_query=25), 40) for s in (2, 3)]
+    found = [tune_method("laplacianshot", Features(cloud(seed=s), validation, validation.data.mean(0)), TaskSpec(n_query=25), 40) for s in (2, 3)]
     assert found[0][0] == found[1][0] and (found[0][1].accuracy == found[1][1].accuracy).all()
     assert found[0][0].lam == found[0][1].set_index("value").accuracy.idxmax()
 
 
 def test_all_and_labels():
-    assert list(resolve("all", 5)) == list(inference.METHODS)
+    assert list(chosen_methods("all", 5)) == list(inference.METHODS)
     rows = evaluate(cloud(), {"mine": inference.LaplacianShot(lam=.2), "published": "laplacianshot"}, FOUR, 10, base_mean=np.zeros(12))
     assert set(rows.method) == {"mine", "published"} and "lam=0.2" in rows.parameters.iloc[0]
 

@@ -208,10 +208,10 @@ def check_determinism(
     if len(found): raise typer.Exit(1)
 
 # %% ../../nbs/api/960_cli_main.ipynb #5714e237
-from . import evaluate as evaluate_command
+from .evaluate import SeveralValues, evaluate_command
 
 # %% ../../nbs/api/960_cli_main.ipynb #407020bb
-app.command("evaluate", cls=evaluate_command.Variadic)(evaluate_command.command)
+app.command("evaluate", cls=SeveralValues)(evaluate_command)
 
 # %% ../../nbs/api/960_cli_main.ipynb #b1e0c0a2
 from ..bench.machine import bench_command

@@ -30,14 +30,22 @@ def confusion(
 def scores(
     probabilities: Float[Tensor, "task query way"],  # or anything whose largest entry is the answer
     labels: Int[Tensor, "task query"],  # 0..way-1; -1 for a query that is not there
+    method: str = "this method",  # who answered, for the message when an answer is NaN
 ) -> dict:  # name -> (task,) float64 in 0..1
-    "Accuracy, balanced accuracy (mean recall of the classes present) and macro-F1 (of the classes present or predicted) of each task."
+    "Accuracy, balanced accuracy (mean recall of classes present), macro-F1 (of classes present or predicted) of each task."
+    _refuse_nan(probabilities, labels, method)
     c = confusion(probabilities.argmax(-1), labels, probabilities.shape[-1])
     right, truth, answers = c.diagonal(dim1=1, dim2=2), c.sum(2), c.sum(1)
     present, seen = truth > 0, truth + answers > 0
     recall, f1 = right/truth.clamp_min(1), 2*right/(truth + answers).clamp_min(1)
     return dict(accuracy=right.sum(1)/truth.sum(1), balanced_accuracy=(recall*present).sum(1)/present.sum(1),
                 macro_f1=(f1*seen).sum(1)/seen.sum(1))
+
+def _refuse_nan(probabilities, labels, method):
+    "`argmax` takes NaN for the largest, so an answer that is not a number would count for some class."
+    if not (bad := probabilities.isnan().any(-1) & (labels >= 0)).any(): return
+    raise InputError(f"The answers of {method} are not numbers in {int(bad.any(1).sum())} of {len(labels)} tasks: "
+                     "rescale the features, or leave the method out.")
 
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #263fee2b
 class Interval(NamedTuple):

@@ -14,7 +14,8 @@ from ..evaluation.intervals import over_tasks, paired
 from ..core import InputError, choose
 from ..data.features import named_features
 from ..claims.rules import Estimate
-from ..evaluation.evaluate import BALANCE, evaluate, tune
+from ..evaluation.evaluate import evaluate, method_parameters
+from ..evaluation.tuning import BALANCE_PARAMETERS, tune_method
 from ..losses import alpha_divergence, alpha_entropy, alpha_entropy_gradient, log_alpha
 from ..samplers import TaskSpec, dirichlet, largest_remainder
 
@@ -24,7 +25,7 @@ PAPER = ("entropy-min", "lr+ici", "pt-map", "laplacianshot", "bd-cspn", "tim", "
 
 def names() -> list:
     "All methods, and their variants."
-    return [*inference.METHODS, *VARIANTS, *(f"{m} tuned" for m in BALANCE)]
+    return [*inference.METHODS, *VARIANTS, *(f"{m} tuned" for m in BALANCE_PARAMETERS)]
 
 def variant(
     name: str,  # one of `names()`
@@ -65,7 +66,7 @@ def _tuner(features, data, shot, n_query, tasks, seed, device):
     f = _features(features, data)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were drawn again")
-        return functools.lru_cache(16)(lambda m: tune(m, f, TaskSpec(shot=shot, n_query=n_query), tasks, seed, device=device)[0])
+        return functools.lru_cache(16)(lambda m: tune_method(m, f, TaskSpec(shot=shot, n_query=n_query), tasks, seed, device=device)[0])
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #09a23db4
 INDUCTIVE = ("protonet", "baseline", "baseline++", "simpleshot")
@@ -92,8 +93,7 @@ def cell(
 def _row(m, rows):
     "What a row says of one method's scores."
     mean, half = over_tasks(rows.accuracy)
-    parameters = ", ".join(f"{f.name}={getattr(m, f.name)}" for f in dataclasses.fields(m) if f.name != "engine")
-    return dict(bank=rows.data.iloc[0], parameters=parameters, transductive=bool(m.transductive), n_query=int(rows.n_query.iloc[0]), accuracy=mean, accuracy_half=half, balanced_accuracy=rows.balanced_accuracy.mean(),
+    return dict(bank=rows.data.iloc[0], parameters=method_parameters(m), transductive=bool(m.transductive), n_query=int(rows.n_query.iloc[0]), accuracy=mean, accuracy_half=half, balanced_accuracy=rows.balanced_accuracy.mean(),
                 macro_f1=rows.macro_f1.mean(), redraw_rate=rows.redrawn.sum()/(rows.redrawn.sum() + len(rows)), largest=rows.largest.mean(), seconds_per_1000=1000*rows.seconds.mean(), note=rows.note.iloc[0])
 
 def _paired(name, a, b):
@@ -109,7 +109,7 @@ def sweep_point(
     "A row of `exp_alpha_sweep`."
     s, n_query = setting, n_query_of(_features(setting["features"], data).novel, setting["shot"])
     method, _, value = s["point"].rpartition(" ")
-    name, _ = choose(method, BALANCE, "method with a balance parameter")
+    name, _ = choose(method, BALANCE_PARAMETERS, "method with a balance parameter")
     m = dataclasses.replace(inference.METHODS[method].published(s["shot"]), **{name: float(value)})
     part, a = choose(s["part"], dict(validation=("validation", 1.), test=("novel", 2.)), "part")
     return dict(method=method, parameter=name, value=float(value), a=a, **_row(m, _of(s, m, TaskSpec(shot=s["shot"], n_query=n_query, marginal=f"dirichlet({a!r})"), data, device, part)))
