@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['EVALUATION_KEYS', 'chosen_methods', 'method_parameters', 'method_implementation', 'evaluate', 'evaluation_results']
 
-# %% ../../nbs/api/565_evaluation_evaluate.ipynb #c42d4d2e
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #2af91393
 import dataclasses, inspect, sys, time, warnings
 from pathlib import Path
 from typing import NamedTuple
 import numpy as np, pandas as pd, torch
 from .. import inference
-from ..core import InputError, choose, content_digest, progress
+from ..core import InputError, content_digest, progress
 from ..core import device as named_device
 from ..data.bank import Bank
 from ..data.features import Features
@@ -55,14 +55,11 @@ def _check_is_method(m):
     if isinstance(m, type) or not dataclasses.is_dataclass(m) or not hasattr(m, "needs_base"):
         raise InputError(f"{m!r} is no method: give a name, or an instance such as inference.SimpleShot().")
 
-# %% ../../nbs/api/565_evaluation_evaluate.ipynb #9d7b0a46
-def _method_class(name):
-    return getattr(inference, "find_method", lambda n: choose(n, inference.METHODS, "method"))(name)
-
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #d74f5edb
 def _ready(m, shot, setting, has_base):
     "A method instance from a name or an instance."
     if isinstance(m, str):
-        m = _method_class(m).published(shot, setting)
+        m = inference.find_method(m).published(shot, setting)
         return dataclasses.replace(m, centre="support") if m.needs_base and not has_base else m
     _check_is_method(m)
     if m.needs_base and not has_base:
@@ -70,7 +67,7 @@ def _ready(m, shot, setting, has_base):
                          "give them with base=, or take centre='support'.")
     return m
 
-# %% ../../nbs/api/565_evaluation_evaluate.ipynb #b2c494b8
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #c5e304bd
 EVALUATION_KEYS = ["data", "content", "base", "method", "implementation", "parameters", "way", "shot", "n_query",
                    "marginal", "protocol", "within", "seed", "task"]
 _VERSION = 2  # of the meaning of the rows; 1 knew data by their file name only
@@ -81,7 +78,7 @@ def method_parameters(m) -> str:
 
 def method_implementation(m) -> str:
     "Which code answers: a method's name and version, with a digest of its source where it is not ours."
-    version = f"{m.name} {getattr(m, 'version', 1)}"
+    version = f"{m.name} {m.version}"
     if type(m).__module__.split(".")[0] == "fewshot_nb": return version
     return f"{version} {content_digest(_source_of(type(m)))[:12]}"
 
@@ -93,10 +90,7 @@ def _source_of(cls):
         codes = [f.__code__ for f in vars(cls).values() if hasattr(f, "__code__")]
         return [part for code in codes for part in (code.co_code, repr(code.co_consts))]
 
-# %% ../../nbs/api/565_evaluation_evaluate.ipynb #2a9432dd
-def _content_of(bank):
-    return getattr(bank, "fingerprint", None) or content_digest(bank.data, bank.labels, bank.groups)
-
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #b438d7fa
 class _Asked(NamedTuple):
     "What all rows of one call share."
     bank: Bank  # on its device
@@ -106,7 +100,7 @@ class _Asked(NamedTuple):
 
 def _asked(bank, base_mean, n_tasks, seed, device):
     "The bank and base mean on their device, with what names them in rows."
-    about = dict(data=bank.source or "features", content=_content_of(bank),
+    about = dict(data=bank.source or "features", content=bank.fingerprint,
                  base="" if base_mean is None else content_digest(base_mean), seed=int(seed))
     mean = None if base_mean is None else base_mean.to(device)
     return _Asked(bank.to(device), mean, about, n_tasks)
