@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from fewshot_nb.core import InputError
-from fewshot_nb.stats.mixed import _at, design, holm, lmm, tost
+from fewshot_nb.stats.contrasts import holm, tost
+from fewshot_nb.stats.mixed import _at, crossed_design, lmm
 
 FORMULA = "accuracy ~ experiment + (1|seed) + (1|repeat)"
 OWN = Path(__file__).parent/"golden_lmm"

@@ -12,7 +12,7 @@ from scipy.stats import kstest
 from fewshot_nb.engine import determinism
 from fewshot_nb.studies import stability
 from fewshot_nb.core import InputError, threads
-from fewshot_nb.stats.priors import design_of, prior, published_space, resume, space
+from fewshot_nb.stats.priors import note_design, published_space, read_prior, search_space, study_design
 from fewshot_nb.stats.mixed import lmm
 
 LEARNERS = ("ProtoNet", "MatchingNet", "TADAM")
@@ -39,17 +39,17 @@ def test_the_papers_reversed_prior_is_sorted_and_says_so():
 
 @pytest.mark.parametrize("text", ["U(0.1, 0.1)", "logU(0, 0.1)", "logU(-1, 1)", "N(0.005, 0)", "N(-1, 1)", "U{1.5, 3}", "U(nan, 1)", "U(0.1, inf)", "Gamma(1, 2)", "U(1)", None, "", "U(a, b)"])
 def test_impossible_priors_are_one_sentence(text):
-    with pytest.raises(InputError) as e: space("mine", rate=text)
+    with pytest.raises(InputError) as e: search_space("mine", rate=text)
     assert repr(str(text)) in str(e.value) and str(e.value).count(". ") == 0 and str(e.value).endswith(".")
 
 
 def test_a_table_of_another_design_is_refused(tmp_path):
     spaces = [published_space("ProtoNet")]
-    mine = design_of(dict(learner=["protonet"], seed=[0, 1], steps=100, search_seed=0), spaces)
-    resume(tmp_path, mine)
-    resume(tmp_path, design_of(dict(learner=["protonet"], seed=[0, 1, 2, 3], steps=100, search_seed=0), spaces))
-    with pytest.raises(InputError, match=r"another design \(search_seed is 0 there, 1 here\)"): resume(tmp_path, {**mine, "search_seed": 1})
-    with pytest.raises(InputError, match="another design"): resume(tmp_path, {**mine, "ProtoNet: learning_rate": str(prior("N(0.01, 0.001)"))})
+    mine = study_design(dict(learner=["protonet"], seed=[0, 1], steps=100, search_seed=0), spaces)
+    note_design(tmp_path, mine)
+    note_design(tmp_path, study_design(dict(learner=["protonet"], seed=[0, 1, 2, 3], steps=100, search_seed=0), spaces))
+    with pytest.raises(InputError, match=r"another design \(search_seed is 0 there, 1 here\)"): note_design(tmp_path, {**mine, "search_seed": 1})
+    with pytest.raises(InputError, match="another design"): note_design(tmp_path, {**mine, "ProtoNet: learning_rate": str(read_prior("N(0.01, 0.001)"))})
 
 
 TINY = dict(optimizer="adam", seed=3, steps=4, width=8, test_classes=12, test_tasks=20)
