@@ -234,7 +234,8 @@ class MixedModel:
     @property
     def varcomp(self):
         "Variances in squared units of the response: a Series by grouping, the last one `Residual`."
-        return pd.Series(self.sigma**2*np.append(self._point.phi, 1), index=[*self._data.groups, "Residual"], name="variance")
+        variances = self.sigma**2*np.append(self._point.phi, 1)
+        return pd.Series(variances, index=[*self._data.groups, "Residual"], name="variance")
 
     @property
     def vcov(self):

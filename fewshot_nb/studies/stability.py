@@ -15,7 +15,7 @@ from ..core import InputError, choose, device as find_device, torch_rng
 from ..data.photographs import find_photographs, photograph_bank
 from ..data.source import characters
 from ..engine.determinism import deterministic, fingerprint, seed_everything
-from ..stats.priors import design_of, published_space, resume
+from ..stats.priors import note_design, published_space, study_design
 from ..stats.mixed import lmm
 from ..train.learners import learner as make_learner, score, train_learner
 from ..train.loop import hyperbola, second_half, staircase
