@@ -19,9 +19,8 @@ def notebook(path, *cells):
 TINY = '  tiny: {beta: [0.25, 5.0], seed: [0, 1], samples: 2, image_size: 28, stem: patches, widths: "4", hidden: 16, context_dim: 6, latent_dim: 3, epochs: null, steps: 40, sets: 4, context: 2, lr: 0.002, schedule: fall, annealing: false, augmentation: none, cut: true}\n'
 IMPORTS = """
 from functools import partial
-from fewshot_nb.engine import experiment as experiments
+from fewshot_nb.engine.experiment import open_experiment
 from fewshot_nb.studies import generation
-from fewshot_nb.models.critics import critics_name
 """  # what the table needs, and none of what the figures need: the notebook is started many times
 STUCK = """
 import os, time
@@ -38,6 +37,7 @@ def tiny_beta(path, steps=40):
     cells = json.loads((ROOT/"nbs/exp_beta.ipynb").read_text())["cells"]
     front = "".join(next(c for c in cells if c["cell_type"] == "raw")["source"])
     parameters, table = ("".join(next(c for c in cells if tag in c["metadata"].get("tags", []))["source"]) for tag in ("parameters", "table"))
-    changed = table.replace('experiments.find("exp_beta")', f"experiments.find({str(path)!r})").replace("generation.generation_row,", "generation.generation_row, every_seconds=0,")
-    assert changed.count(str(path)) == 1 and changed.count("every_seconds") == 1 and "profiles:\n" in front, "exp_beta's table cell reads otherwise now: mend this test"
+    opened = 'open_experiment("exp_beta", generation.generation_row,'
+    assert table.count(opened) == 1 and "profiles:\n" in front, "exp_beta's table cell reads otherwise now: mend this test"
+    changed = table.replace(opened, f"open_experiment({str(path)!r}, partial(generation.generation_row, every_seconds=0),")
     return notebook(path, front.replace("profiles:\n", "chunk: 4\nprofiles:\n" + TINY.replace("steps: 40", f"steps: {steps}")), IMPORTS, parameters, STUCK + changed)

@@ -93,7 +93,7 @@ def test_unknown_and_cyclic_dependencies(refused, monkeypatch, tmp_path):
     for name, needs in dict(exp_a="exp_b", exp_b="exp_a", exp_c="exp_d").items():
         front = f"---\ntitle: {name}\nversion: 1\nneeds: [{needs}]\nprofiles: {{smoke: {{x: 1}}}}\n---"
         (tmp_path/f"{name}.ipynb").write_text(json.dumps(dict(cells=[dict(cell_type="raw", source=front, metadata={})])))
-    monkeypatch.setattr(experiments, "folder", lambda: tmp_path)
+    monkeypatch.setattr(experiments, "experiments_folder", lambda: tmp_path)
     assert "need each other in a circle (exp_a -> exp_b -> exp_a)" in refused("reproduce", "exp_a")
     assert "Unknown experiment 'exp_d'" in refused("reproduce", "exp_c")
 
@@ -216,7 +216,7 @@ def test_dry_run_tells_jobs_and_hours(said, tmp_path):
 
 def test_the_list_and_the_ledger(said, tmp_path):
     out, _ = said("list")
-    assert all(name in out for name in experiments.names()) and "Fig. 4b" in out and "evidence: " in out
+    assert all(name in out for name in experiments.experiment_names()) and "Fig. 4b" in out and "evidence: " in out
     out, _ = said("claims", "--paper", "generation", "--out", tmp_path)
     assert "generation/A3t" in out and "reproduced" in out
     out, _ = said("claims", "--paper", "generation", "--json", "--out", tmp_path)
@@ -231,13 +231,13 @@ def test_help_and_version(said):
     assert said("--version")[0].strip() == f"fewshot_nb {fewshot_nb.__version__}"
 
 
-@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize("name", experiments.experiment_names())
 def test_every_experiment_keeps_the_contract(name):
     "One cell of parameters with the names that all share, one cell `table`, which alone computes rows; a batch of an engine ends there."
     e = experiments.find(name)
     cells = json.loads(e.path.read_text())["cells"]
     tagged = {tag: [c for c in cells if tag in c["metadata"].get("tags", [])] for tag in ("parameters", "table")}
-    assert [len(c) for c in tagged.values()] == [1, 1] and ".rows(" in "".join(tagged["table"][0]["source"])
+    assert [len(c) for c in tagged.values()] == [1, 1] and any(call in "".join(tagged["table"][0]["source"]) for call in ("open_experiment(", ".rows("))
     assert list(e.parameters())[:2] == ["profile", "data"] and {"device", "seed", "jobs", "out", "rows"} <= set(e.parameters())
     assert {"smoke", "laptop", "gpu", "paper"} <= set(e.profiles) and e.grid("paper") and e.regenerates
 

@@ -135,7 +135,7 @@ def check(
     **given,  # further parameters of the notebook: data="glyphs"
 ) -> tuple:  # (the differing values, how many rows were compared)
     "Run an experiment twice into empty folders, and compare their rows."
-    from fewshot_nb.engine import experiment as experiments
+    from fewshot_nb.engine import experiment as experiments, notebook  # noqa: F401 gives it `check` and `run`
     e, tables = experiments.find(experiment), []
     e.check(dict(given, profile=profile))
     if profile == "committed": raise InputError("profile='committed' computes nothing that could differ: take smoke.")

@@ -13,7 +13,8 @@ from pathlib import Path
 import pandas as pd
 from ..core import InputError, choose, cores, writable, written_whole
 from . import experiment as experiments
-from .experiment import Experiment, named
+from . import notebook  # gives an experiment `check` and `run`
+from .experiment import Experiment
 from .results import Results
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #9c9a7c61
@@ -90,7 +91,7 @@ def plan(
         name = "-".join([e.name, profile, source, number])
         return Job(name, str(e.path), {**base, "rows": rows}, f"{out}/{e.name}/jobs/{name}.ipynb")
     jobs = []
-    pieces = named(e.together)(settings) if e.together else [settings[i:i + e.chunk] for i in range(0, len(settings), e.chunk)]
+    pieces = e._function(e.together)(settings) if e.together else [settings[i:i + e.chunk] for i in range(0, len(settings), e.chunk)]
     for number, piece in enumerate(pieces):
         todo = [{k: s[k] for k in e.sweep} for s in piece if s in missing]
         if todo: jobs.append(job(f"{number:04}", todo))

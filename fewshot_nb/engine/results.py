@@ -392,7 +392,7 @@ def _set_aside(path):
         path.rename(target)
     return path.name
 
-# %% ../../nbs/api/500_engine_results.ipynb #e803f1c7
+# %% ../../nbs/api/500_engine_results.ipynb #be7c0fbd
 @patch
 def read(self: Results,
     failed: bool = False,  # keep rows of settings that failed and have no good row
@@ -402,6 +402,12 @@ def read(self: Results,
     rows = merge_parts({name: table for name, (table, _) in self._parts().items()}, keys, failed)
     rows.attrs["keys"] = keys
     return rows
+
+@patch
+def contents(self: Results) -> list[str]:
+    "The fingerprints of the content that the parts of this version were computed from; an empty one where none was given."
+    metas = [m for p in self._files() if (m := _meta(p)) and m["version"] == self.version]
+    return sorted({m.get("content", "") for m in metas}) or [""]
 
 @patch
 def parts(self: Results):
