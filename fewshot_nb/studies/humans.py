@@ -168,7 +168,7 @@ def _parts(table, profile, out):
     alike = [ran, f"{ran}_stn", *(["hour"] if ran == "laptop" else [])]
     yield table
     for name in STUDY:
-        if name not in experiments.names(): continue
+        if name not in experiments.experiment_names(): continue
         for sweep in (p for p in alike if p in experiments.find(name).profiles):
             more = sweeps.other_rows(name, sweep, None if profile == "committed" else out, source)
             if len(more): yield more[more.critics == critics]
