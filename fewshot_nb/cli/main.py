@@ -39,7 +39,7 @@ def list_():
     "The experiments: what each regenerates, its profiles, and the evidence that came with the package."
     from fewshot_nb.claims import evidence  # gives an experiment its `evidence`
     from fewshot_nb.engine import experiment as experiments
-    for name in experiments.names():
+    for name in experiments.experiment_names():
         e = experiments.find(name)
         lines = [e.title.removeprefix(f"{name}: "), f"regenerates {', '.join(e.regenerates)}", f"profiles {', '.join(e.profiles)}{'; needs ' + ', '.join(e.needs) if e.needs else ''}"]
         for v in e.evidence() or [None]:
@@ -60,7 +60,7 @@ def run(
     to: Annotated[Optional[Path], typer.Option(help="Where the executed notebook goes; default runs/NAME.ipynb.")] = None,
 ):
     "Run an experiment's notebook here and now, and keep the executed copy."
-    from fewshot_nb.engine import experiment as experiments
+    from fewshot_nb.engine import experiment as experiments, notebook  # noqa: F401 gives it `run`
     given = dict(_pair(s) for s in set or [])
     if profile: given["profile"] = profile
     if data: given["data"] = _place(data)
@@ -130,8 +130,8 @@ def reproduce(
 ):
     "Compute an experiment's whole grid, on an engine, and draw its figures; what is done is not done again."
     from fewshot_nb.engine import reproduce as launch
-    from fewshot_nb.engine.experiment import names
-    chosen = names() if all else experiments
+    from fewshot_nb.engine.experiment import experiment_names
+    chosen = experiment_names() if all else experiments
     if not chosen: raise InputError("Nothing to reproduce: name experiments (see `fewshot_nb list`) or give --all.")
     common = dict(profile=profile, out=out, data=_place(data), seed=seed, jobs=jobs, **dict(_pair(s) for s in set or []))
     if dry_run:
