@@ -12,7 +12,7 @@ from fewshot_nb.models.core import embed, parameter_count
 from fewshot_nb.models.critics import CriticNet, read_critics, read_critic, released_folder, save_critic
 from fewshot_nb.models.weights import own_folder
 from fewshot_nb.models.critics import fresh_critic
-from fewshot_nb.train.episodic import few_shot_accuracy, train_proto_net
+from fewshot_nb.train.proto_net import few_shot_accuracy, train_proto_net
 
 
 def test_table_s1():
@@ -122,7 +122,7 @@ def test_training_improves_one_shot_accuracy(shared):
     "Forty small ProtoNet steps on real characters help on characters never seen."
     train = omniglot(28, "weak", "train", data=shared/"data")
     test = omniglot(28, "weak", "test", data=shared/"data").select(range(40))
-    net, state = train_proto_net(train, steps=40, way=20, query=2)
+    net, state = train_proto_net(None, train, steps=40, way=20, n_query=40)
     (before, _), (after, se) = few_shot_accuracy(fresh_critic(train), test, n_tasks=200), few_shot_accuracy(net, test, n_tasks=200)
     assert after > before + .1 and se < .02
 
@@ -133,7 +133,7 @@ def test_simclr_sees_no_labels(shared):
     from fewshot_nb.train.simclr import train_simclr
     train = omniglot(28, "weak", "train", data=shared/"data").select(range(5))
     mixed = Bank(train.data, torch.from_numpy(np.random.default_rng(0).permutation(train.labels.numpy())))
-    a, b = (train_simclr(bank, steps=2, batch=20)[0] for bank in (train, mixed))
+    a, b = (train_simclr(None, bank, steps=2, batch=20)[0] for bank in (train, mixed))
     assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))
 
 

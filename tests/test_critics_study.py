@@ -77,7 +77,7 @@ def test_one_path_from_critic_to_measures(strange):
     from fewshot_nb.metrics import diversity, recognizability
     from fewshot_nb.models.core import embed
     from fewshot_nb.models.critics import fresh_critic
-    from fewshot_nb.train.maml import critic_of
+    from fewshot_nb.train.maml import critic_from_maml
     bank, prototypes, tasks = strange
     net = fresh_critic(bank, width=4)
     m = class_measures(net, net, bank, tasks)
@@ -88,7 +88,7 @@ def test_one_path_from_critic_to_measures(strange):
     many = prototype_tasks(bank, prototypes, way=5, appearances=400)
     assert abs(exact.mean - class_accuracy(task_logits(net, bank, many), many).mean().item()) < .03
     maml = MAML(fresh_critic(bank, width=4, out=5)).eval()
-    inner = critic_of(maml, bank, 100)
+    inner = critic_from_maml(maml, bank, 100)
     other = class_measures(maml, inner, bank, tasks)
     assert other["logits"].shape == m["logits"].shape and other["diversity_std"].isfinite().all()
     alone = class_measures(maml, inner, bank, tasks[:1])["logits"]
@@ -123,5 +123,5 @@ def test_a_standard_classifier_learns_and_holds_out(strange):
     bank = strange[0]
     train, held = hold_out(bank)
     assert len(held) == 2*bank.classes and not set(train.tolist()) & set(held.tolist())
-    net, state = train_classifier(bank, steps=30, batch=32, look=15, net=fresh_critic(bank, width=8, out=bank.classes))
+    net, state = train_classifier(fresh_critic(bank, width=8, out=bank.classes), bank, steps=30, batch=32, look=15)
     assert state.history[-1]["loss"] < state.history[0]["loss"] and [h["step"] for h in state.watch.history] == [15, 30]

@@ -78,7 +78,7 @@ def test_beta_makes_latents_say_less():
     said = []
     for beta in (.1, 10.):
         torch.manual_seed(0)
-        state = train_generator(VAENS(**TINY, beta=beta), bank(), 200, sets=8, lr=3e-3, schedule="fall", log=50)
+        _, state = train_generator(VAENS(**TINY, beta=beta), bank(), steps=200, batch=8, lr=3e-3, schedule="fall", log=50)
         said.append(state.history[-1]["kl_z"])
     assert said[1] < said[0]/2, said
 
@@ -96,8 +96,8 @@ def short_training(folder):
     with threads(1), torch.random.fork_rng():
         torch.manual_seed(0)
         model = VAENS(**TINY)
-        state = train_generator(model, bank(), 240, sets=4, context=3, schedule="plateau", annealing=True, augmentation="turns", seed=5,
-                                checkpoint=folder and f"{folder}/run.pt", every=10, log=20)
+        _, state = train_generator(model, bank(), steps=240, batch=4, context=3, schedule="plateau", annealing=True,
+                                   augmentation="turns", seed=5, checkpoint=folder and f"{folder}/run.pt", every=10, log=20)
         if folder: torch.save(dict(weights=model.state_dict(), history=state.history), f"{folder}/done.pt")
         return model.state_dict(), state.history
 

@@ -11,7 +11,7 @@ from fewshot_nb.data.bank import Bank
 from fewshot_nb.studies.generators import GENERATORS, generator_settings, make_generator, train_one_shot_generator
 from fewshot_nb.models.dagan import DAGAN, PairCritic
 from fewshot_nb.models.vae_stn import VAESTN
-from fewshot_nb.train.wgan import train_adversarial
+from fewshot_nb.train.wgan import AdversarialTraining, train_adversarial
 from fewshot_nb.train.vae import train_pairs
 
 TINY = {  # as narrow as they come
@@ -107,7 +107,7 @@ def test_a_training_that_breaks_down_keeps_its_last_good_checkpoint(tmp_path):
             return {k: v*(float("nan") if self.seen > 5 else 1.) for k, v in super().loss(*args).items()}
     torch.manual_seed(0)
     model = Breaks(16, 3, 12, 4, 5, 3, width=16)
-    with pytest.raises(InputError) as e: train_pairs(model, bank(), 20, pairs="samples", batch=4, lr=2e-3, schedule="constant", checkpoint=tmp_path/"run.pt", every=2)
+    with pytest.raises(InputError) as e: train_pairs(model, bank(), steps=20, pairs="samples", batch=4, lr=2e-3, schedule="constant", checkpoint=tmp_path/"run.pt", every=2)
     assert "broke down by step 6 (" in str(e.value) and "at learning rate 0.002: take a smaller one" in str(e.value)
     assert f"the checkpoint of step 4 is kept in {str(tmp_path/'run.pt')!r}." in str(e.value) and "\n" not in str(e.value)
     assert torch.load(tmp_path/"run.pt", weights_only=True)["step"] == 4
@@ -133,8 +133,9 @@ def short_training(folder):
     with threads(1), torch.random.fork_rng():
         torch.manual_seed(0)
         model, critic, fit = DAGAN(16, 3, width=2), PairCritic(16, 2, 4, 1), bank()
-        state = train_adversarial(model, critic, fit, 30, fit.by_class()[:, 0], batch=4, critic_steps=2, lr=1e-3, seed=5,
-                                  checkpoint=folder and f"{folder}/run.pt", every=3, log=10)
+        how = AdversarialTraining(critic_steps=2)
+        _, state = train_adversarial(model, fit, steps=30, lr=1e-3, batch=4, seed=5, critic=critic, how=how,
+                                     prototypes=fit.by_class()[:, 0], checkpoint=folder and f"{folder}/run.pt", every=3, log=10)
         kept = dict(model=model.state_dict(), critic=critic.state_dict(), history=state.history)
         if folder: torch.save(kept, f"{folder}/done.pt")
         return kept

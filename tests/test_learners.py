@@ -1,4 +1,5 @@
 """Learners of the stability study: sizes, symmetries, gradients, one episode learned by heart, the one training they share"""
+from dataclasses import replace
 import numpy as np, pytest, torch
 from fewshot_nb.core import InputError
 from fewshot_nb.data.glyphs import glyphs
@@ -7,7 +8,8 @@ from fewshot_nb.models.core import parameter_count
 from fewshot_nb.models.metric import FCE, MatchingNet, PrototypicalNet
 from fewshot_nb.models.resnets import ResNet12
 from fewshot_nb.models.tadam import TADAM, ProtoNetTADAM
-from fewshot_nb.train.learners import auxiliary_probability, episode_loss, episodes, learner, score, train_learner
+from fewshot_nb.train.episodic import (
+    LearnerTraining, auxiliary_probability, episode_loss, episodes, fresh_learner, score_learner, train_learner)
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +17,7 @@ def bank(): return glyphs(28)
 
 
 def images(bank, way=5, shot=2, query=3, seed=0):
-    t = next(iter(episodes(bank, way, shot, query, 2, seed)))
+    t = next(iter(episodes(bank, way, shot, way*query, 2, seed)))
     return bank.take(torch.cat([t.support, t.query], 1)), t.query_labels
 
 
@@ -50,7 +52,7 @@ EVERY = [dict(name="protonet"), dict(name="m-net"), dict(name="m-net", fce=False
 
 @pytest.mark.parametrize("settings, invariant", [(s, s != dict(name="m-net")) for s in EVERY])
 def test_order_of_the_support(bank, settings, invariant):
-    net, (x, _) = wake(learner(**dict(dict(width=16), **settings))).eval(), images(bank)
+    net, (x, _) = wake(fresh_learner(**dict(dict(width=16), **settings))).eval(), images(bank)
     s, q = x[:, :10].unflatten(1, (5, 2)), x[:, 10:]
     with torch.no_grad(): moved = (net(s.flip(2), q) - net(s, q)).abs().max().item()
     assert (moved < 1e-4) == invariant, moved
@@ -58,14 +60,14 @@ def test_order_of_the_support(bank, settings, invariant):
 
 @pytest.mark.parametrize("settings", EVERY)
 def test_tasks_of_a_batch_do_not_meet(bank, settings):
-    net, (x, _) = wake(learner(**dict(dict(width=16), **settings))).eval(), images(bank)
+    net, (x, _) = wake(fresh_learner(**dict(dict(width=16), **settings))).eval(), images(bank)
     s, q = x[:, :10].unflatten(1, (5, 2)), x[:, 10:]
     with torch.no_grad(): assert torch.allclose(net(s, q)[1:], net(s[1:], q[1:]), atol=1e-5)
 
 
 @pytest.mark.parametrize("settings", [*EVERY[:3], dict(name="tadam", width=4, learn_alpha=True), dict(name="protonet-tadam", learn_alpha=True)])
 def test_gradient_reaches_every_part(bank, settings):
-    net, (x, y) = wake(learner(**dict(dict(width=16), **settings))).train(), images(bank)
+    net, (x, y) = wake(fresh_learner(**dict(dict(width=16), **settings))).train(), images(bank)
     episode_loss(net, x, y, 5)["loss"].backward()
     # batch norm takes the mean away, so a convolution's bias before it has none
     still = [n for n, p in net.named_parameters() if (p.grad is None or not p.grad.abs().sum() > 0) and not (n.endswith("0.bias") and n.startswith("net"))]
@@ -74,7 +76,7 @@ def test_gradient_reaches_every_part(bank, settings):
 
 @pytest.mark.parametrize("settings", [dict(name="protonet"), dict(name="m-net", scale=10.), dict(name="tadam", width=4), dict(name="protonet-tadam")])
 def test_one_episode_is_learned_by_heart(bank, settings):
-    net, (x, y) = learner(**dict(dict(width=16), **settings)).train(), images(bank)
+    net, (x, y) = fresh_learner(**dict(dict(width=16), **settings)).train(), images(bank)
     o = torch.optim.Adam(net.parameters(), lr=3e-3)
     for _ in range(40):
         out = episode_loss(net, x, y, 5)
@@ -82,28 +84,29 @@ def test_one_episode_is_learned_by_heart(bank, settings):
     assert out["accuracy"] == 1 and out["loss"] < .1
 
 
-@pytest.mark.parametrize("name, optimizer, rate", [("protonet", "adam", 2e-3), ("m-net", "sgd", .1), ("tadam", "sgd", .1)])
-def test_training_resumes_bit_for_bit_and_learns(bank, tmp_path, name, optimizer, rate):
+@pytest.mark.parametrize("name, optimizer, lr", [("protonet", "adam", 2e-3), ("m-net", "sgd", .1), ("tadam", "sgd", .1)])
+def test_training_resumes_bit_for_bit_and_learns(bank, tmp_path, name, optimizer, lr):
     train, test = bank.select(torch.arange(1200)), bank.select(torch.arange(1200, bank.classes))
-    setting = dict(steps=32, query=3, optimizer=optimizer, rate=rate, log=4, validation=test, epoch=8, n_validation=8)
-    if name == "tadam": setting |= dict(auxiliary=16, clip_each=1., weight_decay=5e-4, steps=16, n_validation=4)
-    make = lambda: learner(name, width=4 if name == "tadam" else 16)
-    before = score(make(), test, query=5, n_tasks=25)
+    how = LearnerTraining(n_query=15, optimizer=optimizer, look=8, n_validation=8)
+    if name == "tadam": how = replace(how, auxiliary=16, clip_each=1., weight_decay=5e-4, n_validation=4)
+    setting = dict(steps=16 if name == "tadam" else 32, lr=lr, how=how, validation=test, log=4)
+    def make(): return fresh_learner(name, width=4 if name == "tadam" else 16)
+    before = score_learner(make(), test, n_query=25, n_tasks=25)
     whole, state = train_learner(make(), train, **setting)
     train_learner(make(), train, checkpoint=tmp_path/"c.pt", until=11, **setting)
     resumed, again = train_learner(make(), train, checkpoint=tmp_path/"c.pt", **setting)
     assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values()))
     assert state.history == again.history and state.watch.history == again.watch.history
     assert state.history[-1]["loss"] < state.history[0]["loss"]
-    assert score(whole, test, query=5, n_tasks=25)["accuracy"] > before["accuracy"]
+    assert score_learner(whole, test, n_query=25, n_tasks=25)["accuracy"] > before["accuracy"]
 
 
 def test_score_is_the_mean_over_whole_tasks(bank):
-    net = learner("m-net", width=16).eval()
-    got = score(net, bank, shot=2, query=3, n_tasks=20)
+    net = fresh_learner("m-net", width=16).eval()
+    got = score_learner(net, bank, shot=2, n_query=15, n_tasks=20)
     right = []
     with torch.no_grad():
-        for t in episodes(bank, 5, 2, 3, 4, steps=5):
+        for t in episodes(bank, 5, 2, 15, 4, steps=5):
             s, q = bank.take(t.support).unflatten(1, (5, 2)), bank.take(t.query)
             right.append((net(s, q).argmax(-1) == t.query_labels).float().mean(1))
     right = torch.cat(right).numpy()
@@ -111,9 +114,9 @@ def test_score_is_the_mean_over_whole_tasks(bank):
 
 
 def test_bad_input_is_one_sentence(bank):
-    for call, words in [(lambda: learner("protonets"), "learner"), (lambda: Conv4(8), "too small"), (lambda: FCE(4, 0), "steps=0"),
-                        (lambda: train_learner(learner(), bank, rate=-1), "rate=-1"), (lambda: train_learner(learner(), bank, shot=30), "shot=30"),
-                        (lambda: train_learner(learner(), bank, optimizer="lion"), "optimizer")]:
+    for call, words in [(lambda: fresh_learner("protonets"), "learner"), (lambda: Conv4(8), "too small"), (lambda: FCE(4, 0), "steps=0"),
+                        (lambda: train_learner(None, bank, lr=-1), "lr=-1"), (lambda: train_learner(None, bank, how=LearnerTraining(shot=30)), "shot=30"),
+                        (lambda: train_learner(None, bank, how=LearnerTraining(optimizer="lion")), "optimizer")]:
         with pytest.raises(InputError, match=words): call()
 
 
@@ -124,6 +127,6 @@ def test_real_photographs(shared, cache):
     parts = [photograph_bank("grocery", p, data=shared/"data") for p in ("base", "validation", "novel")]
     assert [p.classes for p in parts] == [41, 14, 26] and sum(p.n for p in parts) == 5421
     assert not set(parts[0].names) & set(parts[2].names)
-    t = next(iter(episodes(parts[0], 5, 5, 15)))
+    t = next(iter(episodes(parts[0], 5, 5, 75)))
     assert parts[0].take(t.query).shape == (1, 75, 3, 84, 84)
     with pytest.raises(InputError, match="No mini_imagenet in"): photograph_bank("mini_imagenet", data=shared/"data")

@@ -169,6 +169,6 @@ def test_training_helps_on_new_alphabets(data):
     part = omniglot(24, "lake", "evaluation", data=data)
     part = part.select(part.groups < part.groups.min() + 3)
     with threads(1):  # two threads that wait for each other on a busy machine take many times as long
-        model, _ = train_siamese(omniglot(24, "lake", "background", data=data), steps=60, problems=12, shared=True)
+        model, _ = train_siamese(None, omniglot(24, "lake", "background", data=data), steps=60, batch=12, shared=True)
         before, after = (protocols.problem_errors(embed(m, part, batch=200), [draw(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean() for m in (fresh(nets.Siamese, 0), model))
     assert after < before - .05

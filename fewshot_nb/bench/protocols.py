@@ -86,13 +86,13 @@ def _train_loop(name, bank, n, device):
     if SIAMESE_LOOPS[name] is None:
         plain_siamese_training(bank, n, device=device)
         return STEP_IMAGES
-    train_siamese(bank, steps=n, device=device, **SIAMESE_LOOPS[name])
+    train_siamese(None, bank, steps=n, device=device, **SIAMESE_LOOPS[name])
     return STEP_IMAGES if name == "ours" else _different(bank, n)
 
 def _different(bank, n):
     "How many different images a step has where its problems share their characters."
-    from fewshot_nb.train.siamese import _problems
-    problems = _problems(bank, 5, 1, 1, 16, True, None, 0, n, 0)
+    from fewshot_nb.train.siamese import siamese_problems
+    problems = siamese_problems(bank, 5, 1, 5, 16, shared=True, steps=n)
     return np.mean([torch.cat([s, q], 2).unique().numel() for s, q in problems])
 
 # %% ../../nbs/api/915_bench_protocols.ipynb #a5bfe068

@@ -17,7 +17,7 @@ from ..studies.generators import GENERATORS, generator_settings, train_one_shot_
 from ..models.vae_stn import read_patches
 from ..models.vae_ns import gaussian_kl
 from ..train.vae import draw_pairs, draw_sets
-from ..train.loop import State, run
+from ..train.loop import State, run_steps
 
 # %% ../../nbs/api/910_bench_training.ipynb #1b1e934e
 def _adam(net, lr, **more): return torch.optim.Adam(net.parameters(), lr=lr, foreach=False, fused=False, **more)
@@ -124,11 +124,11 @@ def plain_generator_training(
     bank,  # the images to learn from
     steps: int,  # how many
     log: int,  # steps averaged in one line of the history
-    **kwargs,  # for `train.loop.run`
+    **kwargs,  # for `train.loop.run_steps`
 ) -> State:
     "Train a generator as plainly as it is described."
     state, step = PLAIN_STEPS[s.title](s, s.untrained().to(bank.device), bank)
-    return run(step, state, steps, log=log, desc="plain", **kwargs)
+    return run_steps(step, state, steps, log=log, desc="plain", **kwargs)
 
 # %% ../../nbs/api/910_bench_training.ipynb #c161ae38
 def bench_setting(
@@ -161,7 +161,7 @@ def train_along(
     bank,
     steps: int,
     log: int,  # steps averaged in one line of the history
-    **kwargs,  # for `train.loop.run`
+    **kwargs,  # for `train.loop.run_steps`
 ) -> State:
     "A training along a path; the path together is several."
     setting = dict(setting, steps=steps)

@@ -28,8 +28,8 @@ class Down(nn.Module):
     def __init__(self, pre, i, o, inner=2, norm=nn.BatchNorm2d, dropout=0.):
         super().__init__()
         self.pre = _layer(pre, pre, 2, None)
-        later = [_layer(i + k*o, o, 1, norm) for k in range(1, inner)]
-        self.layers = nn.ModuleList([_layer(i + pre, o, 1, norm), *later])
+        channels = [i + pre, *(i + k*o for k in range(1, inner))]  # what each layer sees
+        self.layers = nn.ModuleList(_layer(c, o, 1, norm) for c in channels)
         self.close = nn.Sequential(_layer(i + inner*o, o, 2, norm), nn.Dropout(dropout))
 
     def forward(self, before, x):

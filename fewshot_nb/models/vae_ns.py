@@ -166,8 +166,8 @@ def gaussian_kl(
 ) -> Float[Tensor, "*n"]:  # nats, at least 0
     "KL(q || p) of Gaussians with diagonal covariance, summed over the last axis."
     p_log_var = torch.as_tensor(p_log_var, dtype=q_mean.dtype, device=q_mean.device)
-    spread, shift = (q_log_var - p_log_var).exp(), (q_mean - p_mean).square()*(-p_log_var).exp()
-    return .5*(p_log_var - q_log_var + spread + shift - 1).sum(-1)
+    return .5*(p_log_var - q_log_var + (q_log_var - p_log_var).exp()
+               + (q_mean - p_mean).square()*(-p_log_var).exp() - 1).sum(-1)
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #b69be369
 class VAENS(nn.Module):
@@ -242,8 +242,7 @@ def loss(
     kl_z = gaussian_kl(z_mean, z_log_var, p_mean, p_log_var).mean()
     kl_c = gaussian_kl(c_mean, c_log_var).mean()
     weight_c = self.context_weight*(self.beta if self.beta_on_context else 1.)
-    divergence = self.beta*kl_z + weight_c*kl_c/x.shape[1]
-    total = (1 + annealing)*reconstruction + divergence/(1 + annealing)
+    total = (1 + annealing)*reconstruction + (self.beta*kl_z + weight_c*kl_c/x.shape[1])/(1 + annealing)
     return dict(loss=total, reconstruction=reconstruction, kl_z=kl_z, kl_c=kl_c)
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #0858802d

@@ -25,9 +25,9 @@ from ..samplers import TaskBatch
 from ..train.classifier import train_classifier
 from ..train.simclr import train_simclr
 from ..models.critics import fresh_critic
-from ..train.episodic import train_proto_net
-from ..train.loop import hold_then_fall
-from ..train.maml import MAML, critic_of, train_maml
+from ..train.proto_net import train_proto_net
+from ..train.schedules import hold_then_fall
+from ..train.maml import MAML, critic_from_maml, train_maml
 
 # %% ../../nbs/api/820_studies_critics.ipynb #e16b36ee
 CRITICS = dict(
@@ -68,15 +68,15 @@ def train_critic(
     common = dict(steps=steps, seed=s["seed"], device=device, checkpoint=checkpoint, schedule=hold_then_fall(steps) if s["schedule"] == "fall" else None)
     fresh = lambda bank, out: fresh_critic(bank, s["seed"], width=s["width"], out=out)
     if kind.startswith("proto"):
-        net, state = train_proto_net(fit, way=s["way"], query=s["query"], shot=5 if kind == "proto_net_5" else 1, net=fresh(fit, 128), **common)
+        net, state = train_proto_net(fresh(fit, 128), fit, way=s["way"], n_query=s["way"]*s["query"], shot=5 if kind == "proto_net_5" else 1, **common)
     elif kind.startswith("simclr"):
-        net, state = train_simclr(fit, batch=s["batch"], strength=kind.removeprefix("simclr_"), net=fresh(fit, 128), **common)
+        net, state = train_simclr(fresh(fit, 128), fit, batch=s["batch"], strength=kind.removeprefix("simclr_"), **common)
     elif kind == "classifier":
-        net, state = train_classifier(every, batch=s["batch"], net=fresh(every, every.classes), look=steps, **common)
+        net, state = train_classifier(fresh(every, every.classes), every, batch=s["batch"], look=steps, **common)
     else:
         way = min(20, s["way"])
-        learner, state = train_maml(fit, way=way, query=s["maml_query"], inner_rate=s["inner_rate"], first_order=kind == "maml_first_order", net=fresh(fit, way), **common)
-        return learner, critic_of(learner, fit), state
+        learner, state = train_maml(fresh(fit, way), fit, way=way, n_query=way*s["maml_query"], inner_lr=s["inner_rate"], first_order=kind == "maml_first_order", **common)
+        return learner, critic_from_maml(learner, fit), state
     return net, net, state
 
 # %% ../../nbs/api/820_studies_critics.ipynb #830267ec

@@ -299,7 +299,7 @@ def generation_row(
     every_seconds: float = 30.,  # how often to write the checkpoint
     look: int | None = None,  # steps between two sample sheets during the training; None: a fifth of it
     keep: bool = False,  # write the trained model to `models` in the folder
-    compile: str = "off",  # one of `train.loop.COMPILE`: how the training runs, not what it computes
+    compile: str = "off",  # one of `train.compiling.COMPILE`: how the training runs, not what it computes
     **fixed,  # settings shared by the whole grid
 ) -> dict | list:  # see `generator_rows`
     "One row of an experiment: train a generator under a setting and judge it on the weak split's test characters."

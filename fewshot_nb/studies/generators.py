@@ -25,7 +25,7 @@ from ..models.weights import filled, own_folder, read_weights, save_weights
 from ..models.dagan import DAGAN, PairCritic, critic_loss, generator_loss
 from ..models.vae_ns import VAENS
 from ..models.vae_stn import VAESTN
-from ..train.wgan import train_adversarial
+from ..train.wgan import AdversarialTraining, train_adversarial
 from ..train.vae import steps_an_epoch, train_generator, train_pairs
 from ..train.loop import State
 
@@ -54,7 +54,7 @@ class GeneratorSettings:
     image_size: int = 50  # side of the square images in pixels
     steps: int | None = None  # length of the training, or
     epochs: int | None = None  # its length in epochs
-    precision: str = "float32"  # one of `train.loop.PRECISIONS`
+    precision: str = "float32"  # one of `models.core.PRECISIONS`
     samples: int = 20  # drawn for each test class
     cut: bool = False  # cut to black and white before they are judged
 
@@ -130,10 +130,11 @@ class VAENSSettings(GeneratorSettings):
 
     def train(self, model, bank, steps, prototypes=None, seeds=None, **kwargs) -> State:
         "Train on sets; it needs no prototypes."
-        return train_generator(
-            model, bank, steps, sets=self.sets, context=self.context, lr=self.lr, weight_decay=self.weight_decay,
-            clamp=self.clamp, schedule=self.schedule, annealing=self.annealing, augmentation=self.augmentation,
-            precision=self.precision, seed=self.seed, **kwargs)
+        _, state = train_generator(
+            model, bank, steps=steps, lr=self.lr, batch=self.sets, schedule=self.schedule, seed=self.seed,
+            device=bank.device, context=self.context, weight_decay=self.weight_decay, clamp=self.clamp,
+            annealing=self.annealing, augmentation=self.augmentation, precision=self.precision, **kwargs)
+        return state
 
     def of_items(self, n: int): return replace(self, sets=n, seed=0, beta=1., context_weight=1.)
 
@@ -178,10 +179,11 @@ class VAESTNSettings(GeneratorSettings):
 
     def train(self, model, bank, steps, prototypes=None, seeds=None, **kwargs) -> State:
         "Train on pairs."
-        return train_pairs(
-            model, bank, steps, prototypes, batch=self.batch, pairs=self.pairs, lr=self.lr,
-            weight_decay=self.weight_decay, clip=self.clip, schedule=self.schedule, precision=self.precision,
-            seed=self.seed, **kwargs)
+        _, state = train_pairs(
+            model, bank, steps=steps, lr=self.lr, batch=self.batch, schedule=self.schedule, seed=self.seed,
+            device=bank.device, prototypes=prototypes, pairs=self.pairs, weight_decay=self.weight_decay,
+            clip=self.clip, precision=self.precision, **kwargs)
+        return state
 
     def of_items(self, n: int): return replace(self, batch=n, seed=0, beta=1.)
 
@@ -233,14 +235,17 @@ class DAGANUNSettings(GeneratorSettings):
 
     def steps_an_epoch(self, bank): return math.ceil(bank.n/(self.batch*self.critic_steps))
 
-    def train(self, model, bank, steps, prototypes=None, seeds=None, **kwargs) -> State:
+    def train(self, model, bank, steps, prototypes=None, seeds=None, compile="off", **kwargs) -> State:
         "Train one generator, or several with a seed each, against critics of their own."
         if seeds: critics = [self.critic(seed).to(bank.device) for seed in seeds]
         else: critics = self.critic().to(bank.device)
-        return train_adversarial(
-            model, critics, bank, steps, prototypes, betas=(self.beta1, .9), weight=self.penalty, batch=self.batch,
-            critic_steps=self.critic_steps, pairs=self.pairs, lr=self.lr, precision=self.precision,
-            seed=seeds or self.seed, **kwargs)
+        how = AdversarialTraining(
+            pairs=self.pairs, critic_steps=self.critic_steps, betas=(self.beta1, .9), penalty=self.penalty,
+            precision=self.precision, compile=compile)
+        _, state = train_adversarial(
+            model, bank, steps=steps, lr=self.lr, batch=self.batch, seed=seeds or self.seed, device=bank.device,
+            critic=critics, prototypes=prototypes, how=how, **kwargs)
+        return state
 
     def of_items(self, n: int): return replace(self, batch=n, seed=0)
 
@@ -330,7 +335,7 @@ def train_one_shot_generator(
     bank: Bank,  # the images to learn from
     row: dict | list,  # see `generator_settings`; or several that `seeds_together` puts together
     prototypes: Int[Tensor, "class"] | None = None,  # the number in `bank` of each class's prototype; VAE-NS needs none
-    **kwargs,  # `compile` (one of `train.loop.COMPILE`), `checkpoint`, `desc`, and what `train.loop.run` takes
+    **kwargs,  # `compile` (one of `train.compiling.COMPILE`), `checkpoint`, `desc`, and what `train.loop.run_steps` takes
 ) -> State:
     "Train a generator of any kind, resumable bit for bit on a CPU."
     rows = row if isinstance(row, list) else [row]

@@ -34,8 +34,8 @@ def train(
     folder=None,  # for checkpoints; None: none is written
 ):  # (net, State)
     "Train the net of a setting on the training part of its split."
-    from fewshot_nb.train.episodic import train_proto_net
-    from fewshot_nb.train.siamese import rotated, train_siamese
+    from fewshot_nb.train.proto_net import train_proto_net
+    from fewshot_nb.train.siamese import rotated_classes, train_siamese
     s = setting
     choose(s["method"], LEARNED, "method that learns")
     name = f"{s['method']}-{s['split']}-{s['seed']}".replace(" ", "-")
@@ -44,8 +44,8 @@ def train(
     bank = lambda size: characters(size, s["split"], TRAIN_PART[choose(s["split"], {k: k for k in SPLITS}, "split")], data)
     if s["method"] == "protonet":
         net = fresh(nets.EmbeddingNet, s["seed"], image_size=28, last="block")
-        return train_proto_net(rotated(bank(28)), s["protonet_steps"], way=60, query=5, net=net, **common)
-    return train_siamese(bank(24), s["steps"], shared=s["method"] == "siamese shared", head=LEARNED[s["method"]], **common)
+        return train_proto_net(net, rotated_classes(bank(28)), steps=s["protonet_steps"], way=60, n_query=300, **common)
+    return train_siamese(None, bank(24), steps=s["steps"], shared=s["method"] == "siamese shared", head=LEARNED[s["method"]], **common)
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #49c63ade
 def train_with_curve(

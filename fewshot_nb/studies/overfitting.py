@@ -16,8 +16,8 @@ from ..models.critics import critic_flops
 from ..models.metric import PrototypicalNet
 from ..train.classifier import train_classifier
 from ..models.critics import fresh_critic
-from ..train.learners import train_learner
-from ..train.loop import staircase
+from ..train.episodic import LearnerTraining, train_learner
+from ..train.schedules import staircase
 
 # %% ../../nbs/api/825_studies_overfitting.ipynb #5f6b6c3f
 LEARNERS = {"classifier": "standard classifier", "proto_net": "ProtoNet, 1 shot", "proto_net_5": "ProtoNet, 5 shots"}
@@ -44,16 +44,19 @@ def _classifier(s, data, device, checkpoint):
     if s["classes"] > bank.classes: raise InputError(f"classes={s['classes']} were asked for, but there are {bank.classes}: take 0 for all.")
     if s["classes"]: bank = bank.select(np.linspace(0, bank.classes - 1, s["classes"]).round().astype(int).tolist())  # from all alphabets
     look = max(1, int((bank.n - 2*bank.classes)//s["batch"]))
-    net, state = train_classifier(bank, s["epochs"]*look, s["batch"], look=look, seed=s["seed"], device=device, checkpoint=checkpoint,
-                                  net=fresh_critic(bank, s["seed"], out=bank.classes, width=s["width"]))
+    net = fresh_critic(bank, s["seed"], out=bank.classes, width=s["width"])
+    net, state = train_classifier(net, bank, steps=s["epochs"]*look, batch=s["batch"], seed=s["seed"], device=device,
+                                  checkpoint=checkpoint, look=look)
     return net, state, look, bank.source
 
 def _proto_net(s, data, device, checkpoint):
     fit, held = (characters(s["image_size"], "weak", part, data) for part in ("train", "test"))
     steps, look = s["epochs"]*s["episodes"], s["episodes"]
     net = fresh_critic(fit, s["seed"], width=s["width"])
-    _, state = train_learner(PrototypicalNet(net), fit, steps, s["way"], 5 if s["learner"].endswith("5") else 1, s["query"], schedule=staircase(max(1, -(-steps//4))),
-                             validation=held, epoch=look, n_validation=s["tasks"], seed=s["seed"], device=device, checkpoint=checkpoint, log=look)
+    how = LearnerTraining(way=s["way"], shot=5 if s["learner"].endswith("5") else 1, n_query=s["way"]*s["query"],
+                          look=look, n_validation=s["tasks"])
+    _, state = train_learner(PrototypicalNet(net), fit, steps=steps, schedule=staircase(max(1, -(-steps//4))),
+                             seed=s["seed"], device=device, checkpoint=checkpoint, how=how, validation=held, log=look)
     return net, state, look, fit.source
 
 # %% ../../nbs/api/825_studies_overfitting.ipynb #1cb71e08

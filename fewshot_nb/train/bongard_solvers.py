@@ -13,7 +13,7 @@ from torch import nn
 from ..core import InputError, device as find_device, rng
 from ..data.bongard.problems import Problems, basic, tasks
 from ..models.bongard_solvers import solver
-from .loop import State, descend, run
+from .loop import State, descend, run_steps
 
 # %% ../../nbs/api/410_train_bongard_solvers.ipynb #56393b31
 def episode(
@@ -76,7 +76,7 @@ def train_solver(
         logits = state.net(support, query)
         return dict(loss=F.cross_entropy(logits.flatten(0, 1), labels.flatten()), accuracy=(logits.argmax(-1) == labels).float().mean(), drawing=torch.tensor(waited))
     settings = dict(trainer="solver", name=name, size=size, batch=batch, rate=rate, width=width, problems=len(problems))  # not the steps: the rate is constant, so a longer training goes on where a shorter one ended
-    run(descend(loss), state, min(steps, until or steps), checkpoint, settings=settings, log=min(20, steps), desc=name)
+    run_steps(descend(loss), state, min(steps, until or steps), checkpoint, settings=settings, log=min(20, steps), desc=name)
     return net.eval(), state
 
 # %% ../../nbs/api/410_train_bongard_solvers.ipynb #a59540e9
@@ -152,4 +152,4 @@ def train_moco(
         state.queue.push(key)
         return F.cross_entropy(logits, torch.zeros(len(z), dtype=torch.long, device=where))
     settings = dict(trainer="moco", size=size, batch=batch, length=length, momentum=momentum, temperature=temperature, rate=rate, width=width, steps=steps, problems=len(problems))
-    return net, run(descend(loss), state, steps, checkpoint, settings=settings, log=20, desc="MoCo")
+    return net, run_steps(descend(loss), state, steps, checkpoint, settings=settings, log=20, desc="MoCo")

@@ -13,7 +13,7 @@ from ..core import InputError, choose, device as find_device, rng
 from ..data.bongard.problems import Problems, basic, free_form, single_shapes
 from ..models.bongard_solvers import ResNet15
 from ..models.program_synthesis import synthesis, tokens, wrong_moves
-from .loop import State, descend, run
+from .loop import State, descend, run_steps
 from .bongard_solvers import ahead
 
 # %% ../../nbs/api/405_train_program_synthesis.ipynb #7f2f7be2
@@ -39,7 +39,7 @@ def train_synthesis(
         return bank.take(torch.from_numpy(which)), tokens(problems.pictures.pick(which)).to(where)
     drawn = ahead(draw, min(steps, until or steps), 4 if where.type == "cuda" else 0)
     settings = dict(trainer="synthesis", size=size, batch=batch, rate=rate, width=width, heads=heads, problems=len(problems))
-    run(descend(lambda state: net.loss(*drawn(state.step)), clip=5.), state, min(steps, until or steps), checkpoint, settings=settings, log=min(20, steps), desc="program synthesis")
+    run_steps(descend(lambda state: net.loss(*drawn(state.step)), clip=5.), state, min(steps, until or steps), checkpoint, settings=settings, log=min(20, steps), desc="program synthesis")
     return net.eval(), state
 
 @torch.no_grad()
@@ -101,7 +101,7 @@ def train_classifier(
         return dict(loss=F.cross_entropy(logits, y), accuracy=(logits.argmax(1) == y).float().mean())
     settings = dict(trainer="classifier", size=size, batch=batch, rate=rate, width=width, steps=steps, pictures=pictures.n)
     fall = lambda step: 1. if step < .8*steps else .1
-    run(descend(loss, schedule=fall), state, steps, checkpoint, settings=settings, log=min(20, steps), desc="classifier")
+    run_steps(descend(loss, schedule=fall), state, steps, checkpoint, settings=settings, log=min(20, steps), desc="classifier")
     return net.eval(), state
 
 @torch.no_grad()

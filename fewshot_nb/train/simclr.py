@@ -4,17 +4,17 @@
 
 # %% auto #0
 __all__ = ['DISTORTIONS', 'Distortion', 'crop_boxes', 'crop_matrix', 'affine_matrix', 'corner_moves', 'perspective_matrix',
-           'warp', 'binarise', 'random_homographies', 'augment', 'nt_xent', 'shuffled', 'train_simclr']
+           'warp', 'stretch_and_cut', 'random_homographies', 'augment', 'nt_xent', 'train_simclr']
 
 # %% ../../nbs/api/385_train_simclr.ipynb #075ca56c
 from dataclasses import asdict, dataclass
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from ..core import InputError, choose, device as find_device, torch_rng
+from ..core import InputError, choose, device as find_device
 from ..models.critics import fresh_critic
-from .loop import State, descend, keep_freed_memory, run
+from .loop import State, descend, epoch_batch, run_steps
 
 # %% ../../nbs/api/385_train_simclr.ipynb #43e9e6e6
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ DISTORTIONS = dict(moderate=Distortion(),
     strong=Distortion((.2, .8), (.6, 1.4), 30., 10., (.5, 1.5), 20., .75))
 
 # %% ../../nbs/api/385_train_simclr.ipynb #8b19f016
-def _uniform(n, low, high, g): return low + (high - low)*torch.rand(n, generator=g, device=g.device)
+def _uniform(n, low, high, g):
+    "Numbers between `low` and `high`, `n` of them or a shape."
+    return low + (high - low)*torch.rand(n, generator=g, device=g.device)
 
 def _whole_number(n, most, g):
     "Whole numbers 0..most, `most` a number or (n,), as floats."
@@ -86,7 +88,7 @@ def affine_matrix(
 
 # %% ../../nbs/api/385_train_simclr.ipynb #0e5902cd
 def corner_moves(n: int, size: int, d: Distortion, g: torch.Generator) -> Float[Tensor, "n 4 2"]:
-    "How far the corners (upper left, upper right, lower right, lower left) move along x and y, whole pixels, all inwards."
+    "How far the corners, clockwise from the upper left, move inwards along x and y, in whole pixels."
     inward = _whole_number((n, 4, 2), int(d.perspective*(size//2)), g)
     return inward*torch.tensor([[1, 1], [-1, 1], [-1, -1], [1, -1]], device=g.device)
 
@@ -96,8 +98,10 @@ def perspective_matrix(moves: Float[Tensor, "n 4 2"], size: int) -> Float[Tensor
     x, y = (corners + moves/size).unbind(-1)
     u, v = corners.expand(n, 4, 2).unbind(-1)
     one, zero = torch.ones_like(x), torch.zeros_like(x)
-    rows = [torch.stack([x, y, one, zero, zero, zero, -u*x, -u*y], -1), torch.stack([zero, zero, zero, x, y, one, -v*x, -v*y], -1)]
-    h = torch.linalg.solve(torch.cat(rows, 1), torch.cat([u, v], 1))
+    # two equations for each corner: where it is seen, along x and along y
+    along_x = torch.stack([x, y, one, zero, zero, zero, -u*x, -u*y], -1)
+    along_y = torch.stack([zero, zero, zero, x, y, one, -v*x, -v*y], -1)
+    h = torch.linalg.solve(torch.cat([along_x, along_y], 1), torch.cat([u, v], 1))
     units = torch.tensor([size, size, 1.], device=moves.device)
     return torch.cat([h, one[:, :1]], 1).unflatten(1, (3, 3))*units[:, None]/units
 
@@ -109,18 +113,20 @@ def warp(
     "Look through homographies with bilinear interpolation; outside of the image everything is 0."
     size = images.shape[-1]
     p = torch.arange(size, device=images.device) + .5
-    places = torch.stack([p.expand(size, size), p[:, None].expand(size, size), torch.ones(size, size, device=images.device)], -1).reshape(-1, 3)
+    one = torch.ones(size, size, device=images.device)
+    places = torch.stack([p.expand(size, size), p[:, None].expand(size, size), one], -1).reshape(-1, 3)
     x, y, z = (places @ matrices.mT).unflatten(1, (size, size)).unbind(-1)
     return F.grid_sample(images, torch.stack([x, y], -1)/z[..., None]*(2/size) - 1, align_corners=False)
 
-# %% ../../nbs/api/385_train_simclr.ipynb #dd7aa622
-def binarise(
-    images: Float[Tensor, "n 1 H W"],  # grey images
-) -> Float[Tensor, "n 1 H W"]:
-    "Each image stretched to 0..1 and cut at one half: 1 where it is above."
-    low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
+# %% ../../nbs/api/385_train_simclr.ipynb #548f8aa7
+def stretch_and_cut(
+    images: Float[Tensor, "*n H W"],  # grey images
+) -> Float[Tensor, "*n H W"]:  # 0 or 1
+    "Each image stretched to the full range, then cut at one half: 1 where it is above."
+    low, high = images.amin((-1, -2), keepdim=True), images.amax((-1, -2), keepdim=True)
     return (images - low > (high - low)/2).to(images.dtype)
 
+# %% ../../nbs/api/385_train_simclr.ipynb #dcd5e578
 def random_homographies(
     n: int,  # how many
     size: int,  # side of the images in pixels
@@ -128,22 +134,29 @@ def random_homographies(
     generator: torch.Generator | None = None,  # draws, on the device of the result
 ) -> Float[Tensor, "n 3 3"]:
     "One of crop, affine and perspective for each view, with equal chance (Boutin et al. 2022, S2.1)."
-    d = strength if isinstance(strength, Distortion) else choose(strength, DISTORTIONS, "distortion")
+    d = _distortion(strength)
     g = generator if generator is not None else torch.default_generator
     shift = _uniform((n, 2), -d.shift, d.shift, g)*(size/50)
-    affine = affine_matrix(_uniform(n, -d.degrees, d.degrees, g), shift, _uniform(n, *d.zoom, g), _uniform(n, -d.shear, d.shear, g), size)
+    degrees, zoom = _uniform(n, -d.degrees, d.degrees, g), _uniform(n, *d.zoom, g)
+    affine = affine_matrix(degrees, shift, zoom, _uniform(n, -d.shear, d.shear, g), size)
     moves = corner_moves(n, size, d, g)*(_uniform(n, 0, 1, g) < d.chance)[:, None, None]
-    every = torch.stack([crop_matrix(crop_boxes(n, size, d, g), size), affine, perspective_matrix(moves, size)])
+    crops = crop_matrix(crop_boxes(n, size, d, g), size)
+    every = torch.stack([crops, affine, perspective_matrix(moves, size)])
     kind = _whole_number(n, 2, g).long()
     return every[kind, torch.arange(n, device=g.device)]
 
+def _distortion(strength):
+    return strength if isinstance(strength, Distortion) else choose(strength, DISTORTIONS, "distortion")
+
+# %% ../../nbs/api/385_train_simclr.ipynb #b0cade14
 def augment(
     images: Float[Tensor, "n 1 H H"],  # black and white images, strokes 1 on 0
     strength: str | Distortion = "moderate",  # see `DISTORTIONS`
     generator: torch.Generator | None = None,  # draws, on the images' device
 ) -> Float[Tensor, "n 1 H H"]:
     "A distorted black and white view of each image."
-    return binarise(warp(images, random_homographies(len(images), images.shape[-1], strength, generator)))
+    homographies = random_homographies(len(images), images.shape[-1], strength, generator)
+    return stretch_and_cut(warp(images, homographies))
 
 # %% ../../nbs/api/385_train_simclr.ipynb #960f7949
 def nt_xent(
@@ -157,44 +170,35 @@ def nt_xent(
     partner = torch.arange(len(z), device=z.device).roll(len(a))
     return F.cross_entropy(logits, partner)
 
-# %% ../../nbs/api/385_train_simclr.ipynb #81eab32e
-def shuffled(
-    n: int,  # samples
-    batch: int,  # of them a step
-    seed: int,  # of the orders
-    step: int,  # which step, from 0 on
-) -> Int[Tensor, "batch"]:
-    "Sample numbers of a step: a new order each epoch, a function of seed and step alone."
-    epoch, place = divmod(step, n//batch)
-    return torch.randperm(n, generator=torch_rng(seed, "epoch", epoch))[place*batch:(place + 1)*batch]
-
+# %% ../../nbs/api/385_train_simclr.ipynb #c5162c3f
 def train_simclr(
+    model: nn.Module | None,  # images to embeddings; None: a fresh `CriticNet` for the bank's image size
     bank,  # a `Bank` of training images; their labels are not looked at
+    *,
     steps: int = 23_000,  # how many steps (the paper's 100 epochs of the weak split)
+    lr: float = 1e-3,  # RMSprop's learning rate
     batch: int = 128,  # images a step, each in two views
-    strength: str | Distortion = "moderate",  # of the distortions, see `DISTORTIONS`
-    temperature: float = .5,  # of the loss
-    rate: float = 1e-3,  # RMSprop's learning rate
     schedule=None,  # `schedule(step)` gives a factor on the rate; None: constant, as in the paper
     seed: int = 0,  # of weights, batches and distortions
     device="cpu",  # where to train
     checkpoint=None,  # file to resume from and write to
     until: int | None = None,  # stop after this step, to go on another time; None: the end
-    net: nn.Module | None = None,  # what to train; None: a fresh `CriticNet` for the bank's image size
-) -> tuple:  # (net in evaluation mode, State with its history)
+    strength: str | Distortion = "moderate",  # of the distortions, see `DISTORTIONS`
+    temperature: float = .5,  # of the loss
+) -> tuple:  # (model in evaluation mode, State with its history)
     "Train SimCLR on the 128-d embedding (Chen et al. 2020; settings of Boutin et al. 2022, S2)."
-    if not 2 <= batch <= bank.n: raise InputError(f"batch={batch} must be 2 or more and at most the bank's {bank.n} images.")
+    if not 2 <= batch <= bank.n:
+        raise InputError(f"batch={batch} must be 2 or more and at most the bank's {bank.n} images.")
     if temperature <= 0: raise InputError(f"temperature={temperature} must be above 0: the paper's is 0.5.")
-    d = strength if isinstance(strength, Distortion) else choose(strength, DISTORTIONS, "distortion")
-    keep_freed_memory()
-    where = find_device(device)
-    bank = bank.to(where)
-    net = (fresh_critic(bank, seed) if net is None else net).to(where).train()
-    state = State(seed, where, net=net, optimizer=torch.optim.RMSprop(net.parameters(), lr=rate))
+    d, where = _distortion(strength), find_device(device)
+    if model is None: model = fresh_critic(bank, seed)
+    bank, model = bank.to(where), model.to(where).train()
+    state = State(seed, where, model=model, optimizer=torch.optim.RMSprop(model.parameters(), lr=lr))
     def loss(state):
-        x = bank.take(shuffled(bank.n, batch, seed, state.step))
-        a, b = state.net(augment(torch.cat([x, x]), d, state.generator)).chunk(2)
+        x = bank.take(epoch_batch(bank.n, batch, seed, state.step))
+        a, b = state.model(augment(torch.cat([x, x]), d, state.generator)).chunk(2)
         return nt_xent(a, b, temperature)
-    settings = dict(trainer="simclr", batch=batch, distortion=asdict(d), temperature=temperature, rate=rate, steps=steps, samples=bank.n, scheduled=schedule is not None)
-    run(descend(loss, schedule), state, min(steps, until or steps), checkpoint, settings=settings, log=20, desc="SimCLR")
-    return net.eval(), state
+    settings = dict(trainer="simclr", batch=batch, distortion=asdict(d), temperature=temperature, lr=lr, steps=steps,
+                    samples=bank.n, scheduled=schedule is not None)
+    run_steps(descend(loss, schedule), state, steps, checkpoint, until=until, settings=settings, log=20, desc="SimCLR")
+    return model.eval(), state
