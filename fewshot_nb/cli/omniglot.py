@@ -14,12 +14,12 @@ from ..data.omniglot import SPLITS
 from ..evaluation.omniglot import (TEST_PART, embedding_of, error_table, evaluate_embedding, in_test_part,
                                             refuse_impossible, seen_in_training)
 from ..evaluation.tables import print_anywhere
-from ..models import siamese as nets
+from ..models.heads import HEADS
 
 # %% ../../nbs/api/950_cli_omniglot.ipynb #23290820
 def omniglot_command(
     embedding,  # weights, features or `module:function`, as for `embedding_of`
-    head,  # a name in `models.siamese.HEADS`, or "auto": as the weights were trained
+    head,  # a name in `models.heads.HEADS`, or "auto": as the weights were trained
     data,  # where Omniglot lies
     size,  # side of the images for a function, or None
     tasks: int,  # problems of each kind
@@ -31,7 +31,7 @@ def omniglot_command(
     shots=None,  # shots of the problems; None: 1 and 5
 ):
     "What `fewshot_nb evaluate --protocol omniglot` does."
-    if head != "auto": choose(head, nets.HEADS, "head")
+    if head != "auto": choose(head, HEADS, "head")
     splits = list(TEST_PART) if split is None else split.split(",")
     for s in splits: choose(s, list(SPLITS), "split")
     settings = [(w, s) for w in ways or (20, 5) for s in shots or (1, 5)]
