@@ -17,8 +17,9 @@ from ..data.source import characters
 from ..engine.determinism import deterministic, fingerprint, seed_everything
 from ..stats.priors import note_design, published_space, study_design
 from ..stats.mixed import lmm
-from ..train.learners import learner as make_learner, score, train_learner
-from ..train.loop import hyperbola, second_half, staircase
+from ..train.episodic import LearnerTraining, fresh_learner, score_learner, train_learner
+from ..train.loop import TrainingBrokeDown
+from ..train.schedules import hyperbola, second_half, staircase
 
 # %% ../../nbs/api/845_studies_stability.ipynb #9935adbf
 SPACES = {"protonet": "ProtoNet", "m-net": "MatchingNet", "m-net-plain": "MatchingNet", "tadam": "TADAM", "protonet-tadam": "TADAM"}  # whose search space of Table 3 a learner has
@@ -101,25 +102,30 @@ def training(
     steps = s["steps"] or int(hyper["training_steps_batches"])  # 0: the paper's own length
     query = min(int(hyper["query_shots_per_class"]), int(min(train.counts.min(), test.counts.min())) - s["shot"])
     seed_everything(s["seed"])  # nothing below draws from the global generators; if something did, it would repeat
-    net = make_learner("m-net" if s["learner"] == "m-net-plain" else s["learner"], train.shape, s["seed"], s["width"],
+    net = fresh_learner("m-net" if s["learner"] == "m-net-plain" else s["learner"], train.shape, s["seed"], s["width"],
                        **(dict(moments=moments(train)) if s["normalise"] else {}), **(dict(fce=False) if s["learner"] == "m-net-plain" else {}))
     if s["chance"] == "rounding": nudge(net, s["launch"], s["repeat"])
-    watched = {}
+    watched, how, batch = {}, {}, 1
     if s["epoch"]:  # hold back every eighth training class and look at them after each epoch
         held = torch.arange(train.classes) % 8 == 7
-        train, watched = train.select(~held), dict(validation=train.select(held), epoch=s["epoch"])
-    if SPACES[s["learner"]] == "TADAM": watched |= dict(tasks=int(hyper["tasks_per_batch"]), weight_decay=5e-4, clip_each=1., auxiliary=int(hyper["pretrain_batch_size"]) if s["learner"] == "tadam" else 0)
+        train, watched, how = train.select(~held), dict(validation=train.select(held)), dict(look=s["epoch"])
+    if SPACES[s["learner"]] == "TADAM":
+        batch = int(hyper["tasks_per_batch"])
+        how |= dict(weight_decay=5e-4, clip_each=1.)
+        if s["learner"] == "tadam": how["auxiliary"] = int(hyper["pretrain_batch_size"])
     row = dict(query=query, learning_rate=hyper["learning_rate"], lr_decay_rate=hyper["lr_decay_rate"], samples=train.n)
     began = time.perf_counter()
     try:
         with deterministic(s["chance"] != "device"):
-            net, state = train_learner(net, train, steps, s["way"], s["shot"], query, optimizer=s["optimizer"], rate=hyper["learning_rate"],
-                                       schedule=schedule_of(s["learner"], hyper, steps), seed=s["seed"], device=where, log=max(1, steps//5), **watched)
-    except InputError as e:
-        if "broke down" not in str(e): raise
+            net, state = train_learner(
+                net, train, steps=steps, lr=hyper["learning_rate"], batch=batch,
+                schedule=schedule_of(s["learner"], hyper, steps), seed=s["seed"], device=where,
+                how=LearnerTraining(way=s["way"], shot=s["shot"], n_query=s["way"]*query, optimizer=s["optimizer"], **how),
+                log=max(1, steps//5), **watched)
+    except TrainingBrokeDown as e:
         return dict(row, accuracy=float("nan"), error=float("nan"), loss=float("nan"), weights="", lost=str(e), step_seconds=(time.perf_counter() - began)/steps)
     seconds = (time.perf_counter() - began)/steps
-    found = score(net, test, s["way"], s["shot"], 15, s["test_tasks"])
+    found = score_learner(net, test, way=s["way"], shot=s["shot"], n_tasks=s["test_tasks"])
     if s["epoch"]:
         looks = pd.DataFrame(state.watch.history)
         row |= dict(best_epoch=int(looks.loss.idxmin()) + 1, epochs=len(looks))
