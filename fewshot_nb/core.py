@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['InputError', 'choose', 'settled', 'settings_from', 'device', 'cores', 'machine', 'threads', 'seed_sequence', 'rng',
            'torch_rng', 'cache_dir', 'writable', 'written_whole', 'content_digest', 'files_digest', 'DamagedFile',
-           'save_tensors', 'read_tensors', 'save_arrays', 'read_arrays', 'locked', 'made_once', 'computed_once',
-           'progress']
+           'save_tensors', 'read_tensors', 'save_arrays', 'read_arrays', 'refuse_foreign', 'locked', 'made_once',
+           'computed_once', 'progress']
 
 # %% ../nbs/api/000_core.ipynb #eee7779f
-import contextlib, dataclasses, difflib, hashlib, json, numbers, os, platform, tempfile, time, warnings
+import contextlib, dataclasses, difflib, hashlib, json, numbers, os, platform, stat, tempfile, time, warnings
 from pathlib import Path
 
 # %% ../nbs/api/000_core.ipynb #95e7502b
@@ -356,6 +356,33 @@ def read_arrays(
     digest = arrays.pop("digest", None)
     _check_digest(path, None if digest is None else str(digest), sorted(arrays.items()), unsigned=True)
     return arrays
+
+# %% ../nbs/api/000_core.ipynb #156da1de
+def refuse_foreign(
+    path,  # a file that is there
+    what: str,  # what it is, for the message: "checkpoint"
+):
+    "Refuse a file that another user can have written; only where the system knows owners."
+    if not hasattr(os, "getuid"): return
+    path = Path(path)
+    file, folder = path.stat(), path.absolute().parent.stat()
+    safe_folder = _is_mine(folder) and not _others_write(folder) or folder.st_mode & stat.S_ISVTX
+    if safe_folder and _is_mine(file) and not _others_write(file): return
+    raise InputError(f"Another user can have written the {what} {str(path)!r}: keep it in a folder of your own "
+                     "that nobody else can write to.")
+
+def _is_mine(place): return place.st_uid in (os.getuid(), 0)
+
+def _others_write(place):
+    "Whether somebody else may write: everybody, or a group that has other members."
+    if place.st_mode & stat.S_IWOTH: return True
+    if not place.st_mode & stat.S_IWGRP: return False
+    import grp, pwd
+    with contextlib.suppress(KeyError):
+        me = pwd.getpwuid(os.getuid()).pw_name
+        members = {*grp.getgrgid(place.st_gid).gr_mem, *(p.pw_name for p in pwd.getpwall() if p.pw_gid == place.st_gid)}
+        return bool(members - {me, "root"})
+    return True
 
 # %% ../nbs/api/000_core.ipynb #f4d30502
 @contextlib.contextmanager

@@ -8,46 +8,44 @@ __all__ = ['save_weights', 'read_weights', 'filled', 'own_folder']
 # %% ../../nbs/api/255_models_weights.ipynb #bb46fae2
 from importlib import resources
 from pathlib import Path
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import nn
-from ..core import InputError, written_whole
+from ..core import DamagedFile, InputError, read_tensors, save_tensors
 
 # %% ../../nbs/api/255_models_weights.ipynb #bf5d3b5e
 def save_weights(
-    net: nn.Module,  # a trained net
+    model: nn.Module,  # a trained network
     path,  # the file, *.safetensors
     card: dict,  # what its reader needs to make an untrained one, and what else to tell: data, seed, steps ...
 ):
-    "Write a net in half precision with its card in the header; an `InputError` if the place cannot be written to."
+    "Write a network in half precision with its card; an `InputError` if the place cannot be written to."
     header = {k: str(v) for k, v in card.items()} | dict(format="pt")
-    tensors = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in net.state_dict().items()}
-    with written_whole(path) as part: save_file(tensors, part, header)
+    tensors = {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}
+    save_tensors(path, tensors, header)
 
 def read_weights(
     path,  # a file that `save_weights` wrote
 ) -> tuple:  # (tensors by name, in single precision; the card, all of it text)
-    "What is in a file of weights; an `InputError` if it is not there, cut short, or of another kind."
-    try:
-        with safe_open(path, "pt") as f: tensors, card = {k: f.get_tensor(k) for k in f.keys()}, f.metadata() or {}
-    except (SafetensorError, OSError) as e: raise InputError(f"{str(path)!r} is not a whole safetensors file ({e}): copy or train it anew.") from None
+    "What is in a file of weights; an `InputError` if it is not there, damaged, or of another kind."
+    try: tensors, card = read_tensors(path)
+    except DamagedFile as e: raise DamagedFile(f"{str(e).rstrip('.')}: copy or train it anew.") from None
     return {k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}, card
 
 # %% ../../nbs/api/255_models_weights.ipynb #0087ba3c
 def filled(
-    net: nn.Module,  # an untrained net; it gets the tensors
+    model: nn.Module,  # an untrained network; it gets the tensors
     tensors: dict,  # by name, as in its `state_dict`
     path,  # where they come from, for the message
     fits: str = "its own card",  # what they should fit, for the message
     remedy: str = "copy or train it anew",
 ) -> nn.Module:
-    "`net` with `tensors` put in, in evaluation mode and without gradients; an `InputError` names the first that is missing, strange or of another shape."
-    want = net.state_dict()
+    "`model` with `tensors` put in, in evaluation mode, without gradients; what does not fit is an `InputError`."
+    want = model.state_dict()
     for k in sorted({*want, *tensors}):
         there, here = (tuple(s[k].shape) if k in s else "none" for s in (tensors, want))
-        if there != here: raise InputError(f"{str(path)!r} does not fit {fits} ({k}: {there} there, {here} expected): {remedy}.")
-    net.load_state_dict(tensors)
-    return net.eval().requires_grad_(False)
+        if there != here:
+            raise InputError(f"{str(path)!r} does not fit {fits} ({k}: {there} there, {here} expected): {remedy}.")
+    model.load_state_dict(tensors)
+    return model.eval().requires_grad_(False)
 
 # %% ../../nbs/api/255_models_weights.ipynb #bb085e46
 def own_folder() -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from ..core import InputError, progress, rng, torch_rng, written_whole
+from ..core import InputError, progress, refuse_foreign, rng, torch_rng, written_whole
 
 # %% ../../nbs/api/350_train_loop.ipynb #af185ef1
 class State:
@@ -89,6 +89,7 @@ def restore_checkpoint(
 ) -> bool:  # whether there was a sound checkpoint
     "Put the checkpoint at `path`, if there is one, into `state`; an `InputError` if it is another training's."
     if not Path(path).exists(): return False
+    refuse_foreign(path, "checkpoint")
     saved = _read_checkpoint(path)
     if saved is None: return False
     _check_same(path, saved["fingerprint"], _fingerprint(state, settings))
