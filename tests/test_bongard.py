@@ -6,18 +6,24 @@ import numpy as np
 import pytest
 import torch
 
-from fewshot_nb.core import InputError
-from fewshot_nb.data.bongard import problems as bongard
-from fewshot_nb.data.bongard.problems import SIZES, SPLITS, _concepts, _held_out, _pictures, _shapes, abstract, basic, free_form, nuisances, programs, signatures, tasks, told, truth
-from fewshot_nb.data.bongard.logo import execute, gather, pack, unpack
-from fewshot_nb.data.bongard.shapes import attributes, library, official
-from fewshot_nb.core import rng
+from fewshot_nb.core import InputError, rng
+from fewshot_nb.data.bongard import benchmark, files
+from fewshot_nb.data.bongard.abstract import abstract_problems, attribute_pictures, attribute_values, valid_concepts
+from fewshot_nb.data.bongard.basic import basic_problems, shape_pictures, shape_source, source_shapes
+from fewshot_nb.data.bongard.benchmark import BENCHMARK_SIZES, bongard_benchmark, held_out_concepts
+from fewshot_nb.data.bongard.files import program_strings, read_released, write_released
+from fewshot_nb.data.bongard.free_form import free_form_problems
+from fewshot_nb.data.bongard.logo import unpack_shapes, walk_shapes
+from fewshot_nb.data.bongard.nuisance import picture_nuisances, side_told
+from fewshot_nb.data.bongard.problems import PROBLEM_SPLITS, shape_signatures
+from fewshot_nb.data.bongard.shapes import official_shapes, shape_attributes, shape_library
+from fewshot_nb.train.bongard_solvers import bongard_tasks
 
 
 def images(problems):
     "The shapes of each picture, as programs."
     out = [[] for _ in range(problems.pictures.n)]
-    for i, s in zip(problems.pictures.image, unpack(problems.pictures.actions)): out[i].append(s)
+    for i, s in zip(problems.pictures.image, unpack_shapes(problems.pictures.actions)): out[i].append(s)
     return out
 
 
@@ -25,13 +31,13 @@ def equal(a, b):
     return a.names == b.names and all(np.array_equal(x, y) for p, q in ((a.pictures.actions, b.pictures.actions), (a.pictures.poses, b.pictures.poses)) for x, y in zip(p, q))
 
 
-@pytest.mark.parametrize("make", [lambda s: free_form(1, s, [(4,), (3, 3)]), lambda s: basic(3, s), lambda s: abstract(1, s, concepts=["necked"])])
+@pytest.mark.parametrize("make", [lambda s: free_form_problems(1, s, [(4,), (3, 3)]), lambda s: basic_problems(3, s), lambda s: abstract_problems(1, s, concepts=["necked"])])
 def test_a_seed_gives_the_same_problems_and_another_seed_others(make):
     assert equal(make(3), make(3)) and not equal(make(3), make(4))
 
 
 def test_a_free_form_negative_differs_in_one_action_of_one_shape():
-    some = images(free_form(3, 1, [(5,), (9,), (4, 5)]))
+    some = images(free_form_problems(3, 1, [(5,), (9,), (4, 5)]))
     for p in range(9):
         neg, pos = some[14*p:14*p + 7], some[14*p + 7:14*p + 14]
         assert all(s == pos[0] for s in pos)
@@ -44,15 +50,15 @@ def test_a_free_form_negative_differs_in_one_action_of_one_shape():
 
 
 def test_no_picture_is_there_twice_and_no_negative_is_a_positive():
-    some = free_form(8, 2, [(6,)])
-    marks = signatures(some.pictures.actions).reshape(8, 14, -1)
+    some = free_form_problems(8, 2, [(6,)])
+    marks = shape_signatures(some.pictures.actions).reshape(8, 14, -1)
     same = (np.abs(marks[:, :, None] - marks[:, None]) < 1e-3*(1 + np.abs(marks[:, None]))).all(-1)
     assert (same[:, :7, :7] == np.eye(7, dtype=bool)).all() and same[:, 7:, 7:].all() and not same[:, 7:, :7].any()
 
 
 def test_basic_positives_are_one_shape_and_negatives_are_others():
-    some = basic(30, 5)
-    marks = signatures(some.pictures.actions, strokes=False, scale=True).reshape(30, 14, -1)
+    some = basic_problems(30, 5)
+    marks = shape_signatures(some.pictures.actions, strokes=False, scale=True).reshape(30, 14, -1)
     same = (np.abs(marks - marks[:, 7:8]) < 1e-3*(1 + np.abs(marks))).all(-1)
     assert same[:, 7:].all() and not same[:, :7].any()
     assert len({s.stroke for i in images(some) for t in i for s in t}) == 5
@@ -60,9 +66,9 @@ def test_basic_positives_are_one_shape_and_negatives_are_others():
 
 @pytest.mark.parametrize("concept", ["necked", "convex", ("has_curve", "closed_shape")])
 def test_abstract_positives_have_the_attribute_by_geometry_and_negatives_lack_it(concept):
-    some, names = images(abstract(1, 7, concepts=[concept])), [concept] if isinstance(concept, str) else list(concept)
+    some, names = images(abstract_problems(1, 7, concepts=[concept])), [concept] if isinstance(concept, str) else list(concept)
     plain = [tuple(replace(a, stroke="normal") for a in picture[0]) for picture in some]
-    found = np.array([[attributes(s)[n] for n in names] for s in plain])
+    found = np.array([[shape_attributes(s)[n] for n in names] for s in plain])
     assert (found[7:] == 1).all()
     assert (found[:7] == 0).any(1).all() and (found >= 0).all()
     assert len(set(plain[7:])) == 7
@@ -71,9 +77,9 @@ def test_abstract_positives_have_the_attribute_by_geometry_and_negatives_lack_it
 
 def test_nothing_but_the_concept_tells_the_side():
     "Place, heading, scale and stroke types of positives and negatives are alike; the order of queries tells nothing."
-    some = basic(300, 0)
+    some = basic_problems(300, 0)
     p, label = some.pictures.poses, some.pictures.image % 14 >= 7
-    path = execute(some.pictures.actions, *p)
+    path = walk_shapes(some.pictures.actions, *p)
     first = some.pictures.actions.first[:-1]
     middle = (np.add.reduceat(path.x, first)/np.diff(some.pictures.actions.first))
     for v in (p.scale, np.cos(np.radians(p.heading)), np.sin(np.radians(p.heading)), middle):
@@ -82,11 +88,11 @@ def test_nothing_but_the_concept_tells_the_side():
     dressed = np.maximum.reduceat(some.pictures.actions.stroke, first).reshape(300, 14) > 0
     assert (dressed[:, :7].any(1) == dressed[:, 7:].any(1)).all() and 0 < dressed.any(1).mean() < 1
     for draw in (None, 1):
-        t = tasks(some, draw=draw)
+        t = bongard_tasks(some.bank(32), draw=draw)
         assert (t.query_labels.sum(1) == 1).all() and abs(t.query_labels[:, 0].float().mean() - .5) < .12
         assert not (t.support[:, :, None] == t.query[:, None]).any()
         assert (t.query % 14 // 7 == t.query_labels).all() and (t.support % 14 // 7 == t.support_labels).all()
-    assert torch.equal(tasks(some, [7, 3], draw=1).query, t.query[[7, 3]])
+    assert torch.equal(bongard_tasks(some.bank(32), [7, 3], draw=1).query, t.query[[7, 3]])
 
 
 @pytest.mark.parametrize("source", ["own", "official"])
@@ -95,30 +101,30 @@ def test_a_picture_alone_does_not_tell_its_side(source, request):
     folder = None if source == "own" else str(request.getfixturevalue("shared")/"data"/"bongard_logo")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for some in (abstract(5, 3, folder), basic(600, 3, folder)):
-            x = nuisances(some)
+        for some in (abstract_problems(5, 3, folder), basic_problems(600, 3, folder)):
+            x = picture_nuisances(some)
             for columns in (x, x[:, :5], x[:, 5:10], x[:, 10:]):
-                share, half = told(columns)
+                share, half = side_told(columns)
                 assert abs(share - 50) < 2*half, (some.names[0], share, half)
             dressed = (x[:, 4] > 0).reshape(-1, 2, 7).sum(2)
             assert np.abs(dressed[:, 0] - dressed[:, 1]).mean() < .3 and 0 < dressed.mean() < 7  # all strokes of a dressed shape may be normal by chance
-        known, rows = _shapes("own" if folder is None else "official", folder), []
-        for concept in _concepts("own" if folder is None else "official", folder)[0]*4:
-            value = truth(known)[concept[0]]
+        known, rows = source_shapes(shape_source(folder)), []
+        for concept in valid_concepts(shape_source(folder))[0]*4:
+            value = attribute_values(known)[concept[0]]
             rows.append(np.concatenate([rng(len(rows), "careless").choice(np.flatnonzero(value == v), 7, replace=False) for v in (0, 1)]))
-        careless = _pictures(rng(0, "careless"), known, np.concatenate(rows)[:, None], 150., 320., {})
-        share, half = told(nuisances(replace(some, pictures=careless)))
+        careless = shape_pictures(rng(0, "careless"), known, np.concatenate(rows)[:, None], 150., 320., {})
+        share, half = side_told(picture_nuisances(replace(some, pictures=careless)))
         assert share - half > 51, (share, half)
 
 
 def test_both_shapes_of_a_pair_are_replaced_by_shapes_as_fit_for_strokes():
-    some = basic(700, 2)
-    pairs = np.arange(len(library()), 700)
+    some = basic_problems(700, 2)
+    pairs = np.arange(len(shape_library()), 700)
     p = some.part(pairs).pictures
     dressed = (np.maximum.reduceat(p.actions.stroke, p.actions.first[:-1]) > 0).reshape(-1, 14, 2)
     able = dressed[:, 7:].any(1)  # whether the positives bear strokes, in each place of the pair
     assert not dressed[:, :7].any(1)[~able].any() and dressed[:, :7].mean(1)[able].mean() > .9 and 0 < able.mean() < 1
-    marks = signatures(p.actions, strokes=False, scale=True).reshape(len(pairs), 14, 2, -1)
+    marks = shape_signatures(p.actions, strokes=False, scale=True).reshape(len(pairs), 14, 2, -1)
     same = lambda a, b: (np.abs(a - b) < 1e-3*(1 + np.abs(b))).all(-1)
     a, b, last = marks[:, 7, 0], marks[:, 7, 1], marks[:, 6]
     assert not any(same(last[:, k], v).any() for k in (0, 1) for v in (a, b)) and not same(last[:, 0], last[:, 1]).any()
@@ -126,8 +132,8 @@ def test_both_shapes_of_a_pair_are_replaced_by_shapes_as_fit_for_strokes():
 
 
 def test_no_two_free_form_problems_have_one_concept():
-    some = free_form(150, 4, [(4,), (3, 3)])
-    marks = signatures(some.pictures.actions)
+    some = free_form_problems(150, 4, [(4,), (3, 3)])
+    marks = shape_signatures(some.pictures.actions)
     one, two = marks[:150*14].reshape(150, 14, 1, -1)[:, 7:8], marks[150*14:].reshape(150, 14, 2, -1)[:, 7:8]
     for m in (one.reshape(150, -1), two.reshape(150, -1)):
         same = (np.abs(m[:, None] - m) < 1e-3*(1 + np.abs(m))).all(-1)
@@ -135,8 +141,8 @@ def test_no_two_free_form_problems_have_one_concept():
 
 
 def test_the_bank_draws_what_the_tasks_ask_for():
-    some = basic(2, 1)
-    bank, t = some.bank(48), tasks(some)
+    some = basic_problems(2, 1)
+    bank, t = some.bank(48), bongard_tasks(some.bank(48))
     assert bank.take(t.support).shape == (2, 12, 1, 48, 48)
     whole = torch.from_numpy(some.pictures.draw(48)).float()/255
     assert torch.equal(bank.take(t.query)[:, :, 0], whole[t.query])
@@ -144,90 +150,90 @@ def test_the_bank_draws_what_the_tasks_ask_for():
 
 
 def check_split(source):
-    single, pairs = _concepts(*source)
-    seen, combined, new, novel = _held_out(rng(0, "bongard"), single, pairs)
-    assert len(combined)*20 == SIZES["test_hd_comb"] and len(new)*20 == SIZES["test_hd_novel"] and len(seen) + len(combined) + len(new) == 220
+    single, pairs = valid_concepts(source)
+    seen, combined, new, novel = held_out_concepts(rng(0, "bongard"), single, pairs)
+    assert len(combined)*20 == BENCHMARK_SIZES["test_hd_comb"] and len(new)*20 == BENCHMARK_SIZES["test_hd_novel"] and len(seen) + len(combined) + len(new) == 220
     assert all(novel in c for c in new) and not any(novel in c for c in seen + combined)
     assert not set(combined) & set(seen) and {a for c in combined for a in c} <= {a for c in seen for a in c}
 
 
 def test_held_out_concepts_are_nowhere_in_training():
-    assert sum(SIZES.values()) == 12000 and tuple(SIZES) == SPLITS
-    check_split(("own", None))
+    assert sum(BENCHMARK_SIZES.values()) == 12000 and tuple(BENCHMARK_SIZES) == PROBLEM_SPLITS
+    check_split(shape_source())
 
 
 def test_the_official_shapes_make_the_same_benchmark(shared):
     folder = str(shared/"data"/"bongard_logo")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        check_split(("official", folder))
-        known, some = official(folder), abstract(1, 0, folder, ["necked"])
+        check_split(shape_source(folder))
+        known, some = official_shapes(folder), abstract_problems(1, 0, folder, ["necked"])
     plain = [tuple(replace(a, stroke="normal") for a in picture[0]) for picture in images(some)]
-    value = dict(zip(known.actions, truth(known)["necked"]))
+    value = dict(zip(known.actions, attribute_values(known)["necked"]))
     assert [value[s] for s in plain] == [0]*7 + [1]*7
 
 
 def test_programs_are_official_strings():
-    positives, negatives = programs(free_form(1, 0, [(3, 3)]))[0]
+    positives, negatives = program_strings(free_form_problems(1, 0, [(3, 3)]))[0]
     assert len(positives) == len(negatives) == 7 and all(len(picture) == 2 and len(picture[0]) == 3 for picture in positives)
     assert positives[0][0][0].startswith(("line_", "arc_"))
 
 
 @pytest.mark.parametrize("call, says", [
-    (lambda: abstract(1, concepts=["neckd"]), "Unknown attribute 'neckd'"), (lambda: abstract(1, concepts=[("convex", "has_two_parts")]), "too few shapes"),
-    (lambda: basic(1, concept="circl"), "Unknown shape"), (lambda: free_form(1, settings=[(12,)]), "2 to 9 each"),
-    (lambda: free_form(1, settings=[(3, 4, 5)]), "one or two numbers of actions"), (lambda: bongard.single_shapes("rund"), "Unknown attribute"),
-    (lambda: basic(1).bank(64, engine="cairo").take([0]), "Unknown engine"), (lambda: bongard.tasks(basic(1), [1]), "numbered 0..0"), (lambda: bongard.benchmark(variant="freefrom"), "Unknown variant"),
-    (lambda: bongard.read("/nowhere"), "ShapeBongard_V2_split.json"), (lambda: basic(1, shapes="/nowhere"), "There is no human_designed_shapes.tsv")])
+    (lambda: abstract_problems(1, concepts=["neckd"]), "Unknown attribute 'neckd'"), (lambda: abstract_problems(1, concepts=[("convex", "has_two_parts")]), "too few shapes"),
+    (lambda: basic_problems(1, concept="circl"), "Unknown shape"), (lambda: free_form_problems(1, settings=[(12,)]), "2 to 9 each"),
+    (lambda: free_form_problems(1, settings=[(3, 4, 5)]), "one or two numbers of actions"), (lambda: attribute_pictures("rund"), "Unknown attribute"),
+    (lambda: basic_problems(1).bank(64, engine="cairo").take([0]), "Unknown engine"), (lambda: bongard_tasks(basic_problems(1).bank(), [1]), "numbered 0..0"), (lambda: bongard_benchmark(variant="freefrom"), "Unknown variant"),
+    (lambda: read_released("/nowhere"), "ShapeBongard_V2_split.json"), (lambda: basic_problems(1, shapes="/nowhere"), "There is no human_designed_shapes.tsv")])
 def test_wrong_input_is_one_sentence(call, says):
     with pytest.raises(InputError, match=says) as e: call()
     assert "\n" not in str(e.value)
 
 
 def test_a_set_that_could_not_be_written_leaves_nothing_and_another_layout_is_refused(tmp_path, monkeypatch):
-    some = basic(2, 1)
-    bongard.write(some, tmp_path/"whole", 32)
-    assert bongard.read(tmp_path/"whole", check=True).names == some.names
+    some = basic_problems(2, 1)
+    write_released(some, tmp_path/"whole", 32)
+    assert read_released(tmp_path/"whole", check=True).names == some.names
     (tmp_path/"whole"/"bd"/"images"/some.names[1]/"1"/"3.png").unlink()
-    with pytest.raises(InputError, match="is missing: the folder is not whole"): bongard.read(tmp_path/"whole", check=True)
+    with pytest.raises(InputError, match="is missing: the folder is not whole"): read_released(tmp_path/"whole", check=True)
     (tmp_path/"whole"/"ShapeBongard_V2_split.json").write_text('["bd"]')
-    with pytest.raises(InputError, match="another layout"): bongard.read(tmp_path/"whole")
+    with pytest.raises(InputError, match="another layout"): read_released(tmp_path/"whole")
     monkeypatch.setattr("pathlib.Path.write_text", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError): bongard.write(some, tmp_path/"cut", 32)
+    with pytest.raises(OSError): write_released(some, tmp_path/"cut", 32)
     assert not (tmp_path/"cut").exists()
 
 
 def test_solvers_have_the_published_sizes_and_synthesis_too():
-    from fewshot_nb.studies.bongard import sizes
-    assert sizes() == dict(B16=128, A1=8_100_032, A7=8_976_160, A2=13_002_086, A3=8_100_033, A4=8_100_290, A5=8_182_594, A6=8_135_106)
+    from fewshot_nb.studies.bongard import bongard_counts
+    assert bongard_counts() == dict(B16=128, A1=8_100_032, A7=8_976_160, A2=13_002_086, A3=8_100_033, A4=8_100_290, A5=8_182_594, A6=8_135_106)
 
 
 def test_a_training_drawn_ahead_in_threads_is_the_same_training():
-    from fewshot_nb.train.bongard_solvers import ahead, episode
-    some = basic(6, 2)
+    from fewshot_nb.train.bongard_solvers import made_ahead, solver_episode
+    some = basic_problems(6, 2)
     bank = some.bank(32)
-    make = lambda step: episode(some, bank, 2, rng(0, "episode", step))
+    make = lambda step: solver_episode(bank, 2, rng(0, "episode", step))
     for threads in (1, 3):
-        get = ahead(make, 9, threads)
+        get = made_ahead(make, 9, threads)
         for step in range(2, 9):
             for a, b in zip(get(step), make(step)): assert torch.equal(a, b)
 
 
 def test_tokens_are_programs_and_a_written_program_can_be_drawn():
     from fewshot_nb.models import program_synthesis as ps
-    pictures = free_form(1, 5, [(4,), (2, 5)]).pictures
-    back, want = ps.programs(ps.tokens(pictures)), unpack(pictures.actions)
+    pictures = free_form_problems(1, 5, [(4,), (2, 5)]).pictures
+    back, want = ps.token_programs(ps.program_tokens(pictures)), unpack_shapes(pictures.actions)
     flat = [s for picture in back for s in picture]
     assert [[(a.kind, a.stroke) for a in s] for s in flat] == [[(a.kind, a.stroke) for a in s] for s in want]
     assert np.abs([a.turn - b.turn for s, w in zip(flat, want) for a, b in zip(s, w)]).max() < 1e-3
-    net = ps.synthesis(1/32, seed=1).eval()
+    net = ps.synthesis_network(1/32, seed=1).eval()
     wrote = net.write(torch.rand(3, 1, 32, 32))
     assert wrote.name.shape == (3, 21) and ((wrote.stroke == 0) | wrote.moves).all()
-    again = ps.synthesis(1/32, seed=1).eval()
+    again = ps.synthesis_network(1/32, seed=1).eval()
     assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values()))
 
 
 def test_quiz_needs_widgets_in_one_sentence(monkeypatch):
     import sys
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    with pytest.raises(InputError, match="pip install"): bongard.quiz()
+    with pytest.raises(InputError, match="pip install"): benchmark.bongard_quiz()

@@ -18,7 +18,7 @@ from ..core import InputError, choose, written_whole
 BENCHES = {  # name -> module:function, called as f(device=..., quick=...)
     "inference": "fewshot_nb.bench.inference:inference_bench",
     "protocols": "fewshot_nb.bench.protocols:protocols_bench",
-    "bongard": "fewshot_nb.studies.bongard:bench",
+    "bongard": "fewshot_nb.bench.bongard:bongard_bench",
     "training": "fewshot_nb.bench.training:training_bench",
 }
 

@@ -102,10 +102,11 @@ def data(
 def _bongard(kind, concept, seed, data, to, answer):
     "Draw one Bongard problem, on the official shapes where `data` has them."
     from fewshot_nb.core import written_whole
-    from fewshot_nb.data.bongard.problems import problem, sheet
-    from fewshot_nb.studies.bongard import shapes_folder
-    drawn = problem(kind, concept, seed, shapes_folder(data or "auto"))
-    with written_whole(to) as part: sheet(drawn, answer=answer, seed=seed).savefig(part, format="png", dpi=150, bbox_inches="tight")
+    from fewshot_nb.data.bongard.benchmark import bongard_problem
+    from fewshot_nb.data.bongard.problems import problem_sheet
+    from fewshot_nb.studies.bongard import official_shapes_folder
+    drawn = bongard_problem(kind, concept, seed, official_shapes_folder(data or "auto"))
+    with written_whole(to) as part: problem_sheet(drawn, answer=answer, seed=seed).savefig(part, format="png", dpi=150, bbox_inches="tight")
     print(f"{drawn.names[0] if answer else kind}: {to}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #84f523a1
