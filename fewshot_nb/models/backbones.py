@@ -18,22 +18,28 @@ def conv_block(
 ) -> nn.Sequential:
     "3 x 3 convolution, batch norm, 2 x 2 max pool, ReLU: halves the side."
     # pool, then ReLU: the same values as ReLU, then pool (both are monotone), on a quarter of the pixels
-    return nn.Sequential(nn.Conv2d(channels_in, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.MaxPool2d(2), nn.ReLU(inplace=True))
+    convolution = nn.Conv2d(channels_in, channels, 3, padding=1)
+    return nn.Sequential(convolution, nn.BatchNorm2d(channels), nn.MaxPool2d(2), nn.ReLU(inplace=True))
 
 # %% ../../nbs/api/260_models_backbones.ipynb #84b1f9e6
 class Conv4(nn.Sequential):
-    "Images (n, channels, H, W) to embeddings (n, dim): four blocks of `width` filters (Vinyals et al. 2016, Snell et al. 2017)."
+    """Images (n, channels, H, W) to embeddings (n, dim): four blocks of `width` filters
+    (Vinyals et al. 2016, Snell et al. 2017)."""
     def __init__(self,
         image_size: int = 28,  # side of the images in pixels, 16 or more
         channels: int = 1,  # of the images: 1 grey, 3 colour
         width: int = 64,  # filters of each block
     ):
-        if image_size < 16: raise InputError(f"image_size={image_size} is too small for four halvings: take 16 or more (the papers' 28 or 84).")
+        if image_size < 16:
+            raise InputError(f"image_size={image_size} is too small for four halvings: "
+                             "take 16 or more (the papers' 28 or 84).")
         super().__init__(*[conv_block(c, width) for c in (channels, width, width, width)])
         self.item, self.dim = (channels, image_size, image_size), width*(image_size//16)**2
         self.to(memory_format=torch.channels_last)
 
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n dim"]:
         "The embedding: the last block's maps, flattened."
-        if tuple(x.shape[1:]) != self.item: raise InputError(f"This Conv-4 looks at images of shape (n, {', '.join(map(str, self.item))}), but got {tuple(x.shape)}: make it for these images, or resize them.")
+        if tuple(x.shape[1:]) != self.item:
+            raise InputError(f"This Conv-4 looks at images of shape (n, {', '.join(map(str, self.item))}), "
+                             f"but got {tuple(x.shape)}: make it for these images, or resize them.")
         return super().forward(x).flatten(1)

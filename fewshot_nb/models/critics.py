@@ -111,8 +111,9 @@ def _fill(net, tensors, path):
 
 # %% ../../nbs/api/275_models_critics.ipynb #33e57cb2
 def _released_name(key):
-    "Our name of a parameter of the released files: `embedding.2.1.weight` is `blocks.2.1.weight`, the heads are `last`."
-    names = [("embedding.6.", "first."), ("metric_layer.", "last."), ("projection.0.", "last."), ("embedding.", "blocks.")]
+    "Our name of a parameter of the released files: `embedding.2.1.weight` is `blocks.2.1.weight`, heads are `last`."
+    names = [("embedding.6.", "first."), ("metric_layer.", "last."), ("projection.0.", "last."),
+             ("embedding.", "blocks.")]
     for theirs, ours in names:
         if key.startswith(theirs): return ours + key[len(theirs):]
     return key
@@ -161,7 +162,7 @@ def released_folder(
 
 # %% ../../nbs/api/275_models_critics.ipynb #727c211a
 def read_critics(
-    which="auto",  # "auto": the released pair, else our own; "serre2022"; "own"; a folder with a proto_net* and a simclr*
+    which="auto",  # the released pair, else our own; or "serre2022", "own", a folder with a proto_net* and a simclr*
     weights=None,  # folder of the released pair, see `released_folder`
     data="auto",  # the data folder; "auto": FEWSHOT_DATA
     device="cpu",  # where to put them

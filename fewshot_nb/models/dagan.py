@@ -68,6 +68,7 @@ def _sizes(size):
     for _ in range(4): sizes.append((sizes[-1] + 1)//2)
     return sizes
 
+# %% ../../nbs/api/310_models_dagan.ipynb #d9071b11
 class DAGAN(nn.Module):
     """DA-GAN-UN or DA-GAN-RN (Boutin et al. 2022, Table S7, with the widths that its totals need): a prototype and
     noise -> another drawing."""
@@ -85,7 +86,8 @@ class DAGAN(nn.Module):
         self.settings = dict(image_size=image_size, latent_dim=latent_dim, skips=skips, width=width, dropout=dropout)
         w, sizes = width, _sizes(image_size)
         self.stem = _layer(1, w, 2)
-        self.down = nn.ModuleList(Down(*channels, dropout=dropout) for channels in ((1, w, w), (w, w, 2*w), (2*w, 2*w, 2*w)))
+        channels = (1, w, w), (w, w, 2*w), (2*w, 2*w, 2*w)
+        self.down = nn.ModuleList(Down(*c, dropout=dropout) for c in channels)
         self.noise_shapes = [(c, s, s) for c, s in zip((8, 4, 2), sizes[::-1])]
         self.noise = nn.ModuleList(nn.Linear(latent_dim, c*s*s) for c, s, _ in self.noise_shapes)
         a, b, c, d = (2*w, w, w, 1) if skips else (0, 0, 0, 0)  # channels that the skips add
@@ -146,7 +148,8 @@ class PairCritic(nn.Module):
         super().__init__()
         self.settings, w = dict(image_size=image_size, width=width, dense=dense, inner=inner), width
         self.stem = _layer(2, w, 2, _image_norm)
-        self.down = nn.ModuleList(Down(pre, i, o, inner, _image_norm) for pre, i, o in ((2, w, w), (w, w, 2*w), (2*w, 2*w, 2*w)))
+        channels = (2, w, w), (w, w, 2*w), (2*w, 2*w, 2*w)
+        self.down = nn.ModuleList(Down(*c, inner, _image_norm) for c in channels)
         self.dense = nn.Sequential(nn.Linear(2*w, dense), nn.LeakyReLU(.2))
         self.score = nn.Linear(2*w*_sizes(image_size)[-1]**2 + dense, 1)
 
@@ -177,6 +180,7 @@ def critic_terms(
     distance = there.mean() - said.mean()
     return dict(loss=weight*penalty - distance, distance=distance, penalty=penalty)
 
+# %% ../../nbs/api/310_models_dagan.ipynb #dcf55804
 def critic_loss(
     critic,  # as `critic_terms` has them, up to
     real: Float[Tensor, "n 1 H W"],

@@ -60,7 +60,8 @@ def forward(
 
 # %% ../../nbs/api/285_models_siamese.ipynb #810a48fc
 def _trained(block, x, share, total):
-    "A block in training mode: convolution, batch norm over the images weighted by `share`, pool, ReLU; running statistics move."
+    """A block in training mode: convolution, batch norm over the images weighted by `share`, pool, ReLU; running
+    statistics move."""
     conv, norm = block[0], block[1]
     sign = torch.where(norm.weight < 0, -1., 1.)
     z = F.conv2d(x, conv.weight*sign[:, None, None, None], conv.bias*sign, padding=1)
@@ -81,8 +82,10 @@ def _move(norm, mean, var, rows):
     norm.num_batches_tracked.add_(1)
 
 # %% ../../nbs/api/285_models_siamese.ipynb #86152a49
+# long: forward and backward belong together
 class _Largest(torch.autograd.Function):
-    "relu(max over the four places of windows (m, 16) @ kernels (4, 16, channels) + shift (channels)); the windows get no gradient."
+    """relu(max over the four places of windows (m, 16) @ kernels (4, 16, channels) + shift (channels)); the windows get
+    no gradient."""
     @staticmethod
     def forward(ctx, windows, kernels, shift):
         (m, _), o = windows.shape, kernels.shape[2]

@@ -35,7 +35,7 @@ class _Encoder(nn.Module):
         return self.multiplier*(h + third(h))
 
 class TEN(nn.Module):
-    "Task encoding network: (task, dim) to (gamma, beta) of each convolution; 7,144,344 parameters beside `ResNet12(3)`."
+    "Task encoding network: (task, dim) to (gamma, beta) of each layer; 7,144,344 parameters beside `ResNet12(3)`."
     def __init__(self,
         dim: int,  # of the task's representation
         widths: list,  # channels of the layers
@@ -94,6 +94,7 @@ def encode(self: TADAM, z: Float[Tensor, "task way shot dim"]) -> Float[Tensor, 
     "The representation of a task: the mean of its prototypes."
     return z.mean(2).mean(1)
 
+# %% ../../nbs/api/290_models_tadam.ipynb #d5a82838
 @patch
 def forward(
     self: TADAM,

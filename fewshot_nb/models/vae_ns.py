@@ -51,6 +51,7 @@ class Gaussian(nn.Module):
     def forward(self, x): return self.norm(_whole(self.linear(x))[:, None])[:, 0].chunk(2, -1)
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #bc28c2e6
+# long: a stem is whole, encoder and decoder
 def _halve(n, times):
     "A side after so many halvings, odd ones upwards."
     for _ in range(times): n = (n + 1)//2
@@ -170,6 +171,7 @@ def gaussian_kl(
                + (q_mean - p_mean).square()*(-p_log_var).exp() - 1).sum(-1)
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #b69be369
+# long: the model is whole, a setting a line
 class VAENS(nn.Module):
     """VAE-NS: sets of images of one concept, explained by a context for the set and a latent for each image
     (Boutin et al. 2022, S9)."""
@@ -287,6 +289,7 @@ def check_prototypes(
         raise InputError(f"This model computes in {own}, but the prototypes are {prototypes.dtype}: "
                          f"take prototypes.to({own}).")
 
+# %% ../../nbs/api/300_models_vae_ns.ipynb #7b4b43c3
 def _check_shape(size, prototypes):
     if tuple(prototypes.shape[-2:]) != (size, size):
         raise InputError(f"This model draws images of {size} px, but the prototypes are "

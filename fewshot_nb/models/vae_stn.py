@@ -59,6 +59,7 @@ def _released(width, seen, latent_dim, what, patch):
     return encode, _mlp(what, 25*width//128, patch**2)
 
 # %% ../../nbs/api/305_models_vae_stn.ipynb #bebcd8a0
+# long: the model is whole, a setting a line
 class VAESTN(nn.Module):
     "VAE-STN (Boutin et al. 2022, Table S5 and Algorithm 1)."
     def __init__(self,
@@ -70,7 +71,7 @@ class VAESTN(nn.Module):
         attention_steps: int = 60,  # patches of one drawing
         beta: float = 1.,  # weight of the divergence, at least 0
         width: int = 1024,  # units of the widest layer; the others keep their ratio to it
-        order: str = "published",  # a patch is drawn from the state before the step's z (Algorithm 1), or "updated": after
+        order: str = "published",  # draw from the state before the step's z (Algorithm 1), or "updated": after it
         layers: str = "published",  # those of Table S5, or "released": those of the class that the authors released
     ):
         super().__init__()
@@ -98,6 +99,7 @@ class VAESTN(nn.Module):
     def hot(self): return ((self, "attend"),)  # what a training may compile
 
 # %% ../../nbs/api/305_models_vae_stn.ipynb #6777c23f
+# long: one step of Algorithm 1, nine arguments a line each
 @patch
 def attend(
     self: VAESTN,

@@ -47,6 +47,7 @@ def classifier_scores(
     return dict(loss=loss/len(samples), accuracy=right/len(samples))
 
 # %% ../../nbs/api/365_train_classifier.ipynb #e0fffc8d
+# long: a parameter a line, with what it means
 def train_classifier(
     model: nn.Module | None,  # images to logits; None: a fresh `CriticNet` with an output for each class
     bank,  # a `Bank` of all characters
@@ -84,6 +85,7 @@ def train_classifier(
     run_steps(step, state, steps, checkpoint, until=until, settings=settings, log=min(20, look), desc="classifier")
     return model.eval(), state
 
+# %% ../../nbs/api/365_train_classifier.ipynb #26a62748
 def _classifier_loss(bank, fit, batch, seed):
     "The loss of a state's model on the samples of its step."
     labels = bank.labels.to(bank.device)

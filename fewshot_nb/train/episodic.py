@@ -177,6 +177,7 @@ class LearnerTraining:
         return dict(way=self.way, shot=self.shot, n_query=self.n_query or 15*self.way)
 
 # %% ../../nbs/api/370_train_episodic.ipynb #7663a586
+# long: a parameter a line, with what it means
 def train_learner(
     model: nn.Module | None,  # a learner, trained in place; None: a fresh ProtoNet for the bank's images
     bank,  # a `Bank` of training classes

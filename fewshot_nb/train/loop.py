@@ -141,6 +141,7 @@ def _check_sound(state):
         _check_finite(dict(weights=math.nan), state)
 
 # %% ../../nbs/api/350_train_loop.ipynb #ca6bd00c
+# long: the loop is read as a whole, a parameter a line
 def run_steps(
     step,  # `step(state)` does one step and returns its loss, or a dict of named scalars
     state: State,  # what it changes
@@ -192,6 +193,7 @@ def _own_random_numbers(state):
     where = state.generator.device
     return torch.random.fork_rng(devices=[where] if where.type == "cuda" else [])
 
+# %% ../../nbs/api/350_train_loop.ipynb #a70b094f
 def _move_bar(bar, state, log):
     bar.update()
     if state.step % log == 0:
@@ -219,7 +221,7 @@ def _clip_each(weights, bound):
 
 # %% ../../nbs/api/350_train_loop.ipynb #64071a88
 def descend(
-    loss,  # `loss(state)` gives a scalar tensor, or a dict of them whose `loss` is followed; vectors of several trainings
+    loss,  # `loss(state)`: a scalar tensor, or a dict of them whose `loss` is followed; vectors for several trainings
     schedule=None,  # `schedule(step)` gives the factor on the initial learning rate
     clamp: float | None = None,  # bound of each gradient entry
     clip: float | None = None,  # bound of the gradient's norm

@@ -26,7 +26,8 @@ class SupportNorm(nn.BatchNorm2d):
     def __init__(self, channels: int): super().__init__(channels, track_running_stats=False)
 
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n channels H W"]:
-        # written out: under vmap the second derivative of F.batch_norm is wrong (torch 2.15; a percent of MAML's gradient)
+        # written out: under vmap the second derivative of F.batch_norm is wrong (torch 2.15), which is a percent
+        # of MAML's gradient
         var, mean = torch.var_mean(x[:self.count], (0, 2, 3), correction=0, keepdim=True)
         return (x - mean)*((var + self.eps).rsqrt()*self.weight[:, None, None]) + self.bias[:, None, None]
 
@@ -103,6 +104,7 @@ def forward(
     return vmap(task)(support.flatten(1, 2), query)
 
 # %% ../../nbs/api/380_train_maml.ipynb #ea2ab1b5
+# long: a parameter a line, with what it means
 def train_maml(
     model: nn.Module | None,  # the net inside, with `way` outputs; None: a fresh `CriticNet`
     bank,  # a `Bank` of training classes

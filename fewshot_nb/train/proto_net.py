@@ -21,7 +21,7 @@ from .schedules import staircase
 
 # %% ../../nbs/api/375_train_proto_net.ipynb #512faf64
 def _around_prototypes(bank, prototypes, how, batch, seed, steps, start):
-    "Yield support (task, way), queries (task, query) and their labels, with a fixed support, for each step from `start`."
+    "Yield support (task, way), queries (task, query) and their labels for each step from `start`, support fixed."
     keep = torch.ones(bank.n, dtype=torch.bool)
     keep[prototypes] = False  # a prototype is never its own query
     rest = keep.nonzero()[:, 0]
@@ -29,6 +29,7 @@ def _around_prototypes(bank, prototypes, how, batch, seed, steps, start):
         yield prototypes[t.classes], rest[t.query], t.query_labels
 
 # %% ../../nbs/api/375_train_proto_net.ipynb #0118877d
+# long: a parameter a line, with what it means
 def train_proto_net(
     model: nn.Module | None,  # images to embeddings; None: a fresh `CriticNet` for the bank's image size
     bank,  # a `Bank` of training classes
@@ -60,6 +61,7 @@ def train_proto_net(
         until=until, settings=dict(support=support), log=20)
     return model, state
 
+# %% ../../nbs/api/375_train_proto_net.ipynb #278aaddc
 def _checked_prototypes(bank, prototypes, shot):
     "The sample of each class that is its prototype; others are refused."
     if prototypes is None:

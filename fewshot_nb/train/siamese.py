@@ -38,6 +38,7 @@ def siamese_problems(
     if shared: yield from _shared_problems(bank, spec, batch, seed, steps, start)
     else: yield from _independent_problems(bank, spec, batch, seed, steps, start)
 
+# %% ../../nbs/api/415_train_siamese.ipynb #19c76353
 def _independent_problems(bank, spec, batch, seed, steps, start):
     for b in stream(bank, spec, (steps - start)*batch, seed, batch=batch, start=start*batch):
         order = b.query_labels.argsort(dim=1, stable=True)
@@ -73,6 +74,7 @@ def problem_loss(
     return dict(loss=F.cross_entropy(logits, labels), accuracy=(logits.argmax(1) == labels).float().mean())
 
 # %% ../../nbs/api/415_train_siamese.ipynb #98fbcb8a
+# long: a parameter a line, with what it means
 def train_siamese(
     model: nn.Module | None,  # a `Siamese`; None: a fresh one for the bank's image size
     bank,  # a `Bank` of training classes, at the net's image size
@@ -111,6 +113,7 @@ def train_siamese(
     run_steps(step, state, steps, checkpoint, until=until, settings=settings, log=50, desc="siamese")
     return model.eval(), state
 
+# %% ../../nbs/api/415_train_siamese.ipynb #04562b36
 def _siamese_loss(bank, draw, shot, head):
     "The loss of a state's model on the problems of its step."
     drawn = None

@@ -86,6 +86,7 @@ class Plateau:
     def load_state_dict(self, saved): self.memory = dict(saved)
 
 # %% ../../nbs/api/390_train_vae.ipynb #6c63a94d
+# long: a parameter a line, with what it means
 def train_generator(
     model: nn.Module | None,  # has `loss(x, annealing, generator) -> dict`; trained in place; None: a fresh `VAENS`
     bank: Bank,  # the images to learn from
@@ -123,6 +124,7 @@ def train_generator(
     return _follow(model, bank, loss, steps, epoch, adam, schedule, seed, dict(clamp=clamp), known,
                    checkpoint=checkpoint, until=until, **loop)
 
+# %% ../../nbs/api/390_train_vae.ipynb #d0005054
 def _check_sets(batch, context, table):
     "Refuse sets that cannot be drawn."
     images = table.shape[1]
@@ -211,6 +213,7 @@ def pair_tables(
     return table, prototypes
 
 # %% ../../nbs/api/390_train_vae.ipynb #cddb0760
+# long: a parameter a line, with what it means
 def train_pairs(
     model: nn.Module | None,  # has `loss(images, prototypes, generator)`; trained in place; None: a fresh `VAESTN`
     bank: Bank,  # the images to learn from
