@@ -11,7 +11,6 @@ from fewshot_nb.core import InputError
 
 numbers = st.floats(-3, 3, allow_subnormal=False)
 
-
 @settings(max_examples=20, deadline=None)
 @given(c=st.lists(numbers, min_size=6, max_size=6), n=st.integers(4, 12), shift=numbers)
 @example(c=[0., 1.9, 0., 0., 0., 0.], n=6, shift=0.)  # constant but for rounding
@@ -23,7 +22,6 @@ def test_a_path_of_second_order_comes_back(c, n, shift):
     assert np.allclose(fit(t), known, atol=1e-6*scale)
     assert fit.errors[-1] < 1e-12
 
-
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6), weight=st.sampled_from([.3, 1., 4.]))
 def test_refining_never_makes_it_worse_and_keeps_the_order(seed, weight):
@@ -32,14 +30,12 @@ def test_refining_never_makes_it_worse_and_keeps_the_order(seed, weight):
     fit = curves.least_curve(t, points, weight)
     assert all(b <= a*(1 + 1e-9) for a, b in zip(fit.errors, fit.errors[1:])) and (np.diff(fit.places) >= 0).all()
 
-
 def test_units_do_not_matter():
     rng = np.random.default_rng(0)
     t, points = np.arange(8.), rng.normal(size=(8, 2)).cumsum(0)
     a, b = curves.least_curve(t, points), curves.least_curve(1000*t, points*[.01, 100] + [5, -7])
     assert np.allclose(b(1000*t), a(t)*[.01, 100] + [5, -7], rtol=1e-6)
     assert np.allclose(b.turns, 1000*a.turns, rtol=1e-6)
-
 
 def test_a_general_minimizer_finds_nothing_better_nearby():
     "The coefficients at the end are a minimum of the sum of errors, with every place free (no order, no grid)."
@@ -56,44 +52,47 @@ def test_a_general_minimizer_finds_nothing_better_nearby():
     assert np.isclose(error(start), fit.errors[-1], rtol=1e-6)
     assert minimize(error, start).fun > .99*fit.errors[-1]
 
-
 def test_order_in_the_plane_is_the_best_of_all():
     "Against all ways to put four levels at five places."
     import itertools
     for seed in range(10):
         costs = np.random.default_rng(seed).random((4, 5))
-        total = lambda at: costs[range(4), at].sum()
+        def total(at, costs=costs): return costs[range(4), at].sum()
         found = curves._in_order(costs)
         best = min(total(list(at)) for at in itertools.combinations_with_replacement(range(5), 4))
         assert (np.diff(found) >= 0).all() and np.isclose(total(found), best, rtol=1e-12)
 
-
 def test_smoothing_is_a_sliding_parabola():
     rng = np.random.default_rng(0)
     t, y = np.arange(2, 21), rng.normal(size=(19, 3))
-    smoothed = curves.smooth(t, y)
+    smoothed = curves.savitzky_golay(t, y)
     fit = lambda i, a: np.stack([np.polyval(np.polyfit(t[a:a + 7], column[a:a + 7], 2), t[i]) for column in y.T])
     for i in range(19): assert np.allclose(smoothed[i], fit(i, min(max(i - 3, 0), 12)), atol=1e-8)
-    assert np.array_equal(curves.smooth(t[:2], y[:2]), y[:2])
-
+    assert np.array_equal(curves.savitzky_golay(t[:2], y[:2]), y[:2])
 
 def test_paths_of_tables_with_holes():
     t = np.repeat(np.arange(5.), 2)
-    table = pd.DataFrame(dict(beta=t, seed=[0, 1]*5, diversity=2 - .1*t, recognizability=60 + t - t**2)).drop(3)  # seed 1 lacks a value
-    at, found = curves.paths(table, "beta", "points")
-    assert at.tolist() == [0, 1, 2, 3, 4] and found.shape == (1, 5, 2)  # no value is given up: the seed that has them all is drawn
-    at, found = curves.paths(table, "beta")
-    assert found.shape == (2, 100, 2) and np.allclose(found, np.stack([2 - .1*at, 60 + at - at**2], -1), atol=1e-4)  # a fit bridges the hole
-    with pytest.raises(InputError, match="even steps"): curves.paths(table[table.beta != 1], "beta", "smooth")
-    lone = pd.concat([table[table.seed == 0], table[(table.seed == 1) & (table.beta < 3)], table[:1].assign(seed=2)])  # without an end; one value alone
-    assert curves.paths(lone, "beta")[1].shape == (1, 100, 2) and len(curves.three({"vae-ns": lone}, "beta").axes) == 3
-    with pytest.raises(InputError, match="did you mean smooth"): curves.paths(table, "beta", "smoth")
-
+    # seed 1 lacks a value
+    table = pd.DataFrame(dict(beta=t, seed=[0, 1]*5, diversity=2 - .1*t, recognizability=60 + t - t**2)).drop(3)
+    at, found = curves.seed_paths(table, "beta", "points")
+    # no value is given up: the seed that has them all is drawn
+    assert at.tolist() == [0, 1, 2, 3, 4] and found.shape == (1, 5, 2)
+    at, found = curves.seed_paths(table, "beta")
+    # a fit bridges the hole
+    assert found.shape == (2, 100, 2) and np.allclose(found, np.stack([2 - .1*at, 60 + at - at**2], -1), atol=1e-4)
+    with pytest.raises(InputError, match="even steps"): curves.seed_paths(table[table.beta != 1], "beta", "smooth")
+    # without an end; one value alone
+    lone = pd.concat([table[table.seed == 0], table[(table.seed == 1) & (table.beta < 3)], table[:1].assign(seed=2)])
+    assert (
+        curves.seed_paths(lone, "beta")[1].shape == (1, 100, 2)
+        and len(curves.three_pictures({"vae-ns": lone}, "beta").axes) == 3
+    )
+    with pytest.raises(InputError, match="did you mean smooth"): curves.seed_paths(table, "beta", "smoth")
 
 def test_arrows_point_to_where_the_setting_grows():
     import matplotlib.pyplot as plt
     fig, ax = plt.subplots()
     ax.set(xlim=(0, 10), ylim=(0, 1))
-    curves.arrows(ax, np.stack([np.linspace(10, 0, 50), np.full(50, .5)], -1), plots.COLOURS["blue"], 4)
+    curves.path_arrows(ax, np.stack([np.linspace(10, 0, 50), np.full(50, .5)], -1), plots.COLOURS["blue"], 4)
     assert len(ax.texts) == 4 and all(a.xy[0] < a.xyann[0] for a in ax.texts)
     plt.close(fig)

@@ -1,7 +1,9 @@
 """Mixed models against R: every number that lme4 1.1-31 and lmerTest 3.1-3 gave for every set.
 
-The sets are found when the tests run: those in `shared/golden/lmm` (accuracy ~ experiment + (1|seed) + (1|repeat)) and those beside this file in
-`golden_lmm` (other formulas, made with `golden_lmm/fit.R`). `FEWSHOT_LMM_REPORT=1 pytest tests/test_lmm.py -s` prints the largest deviation of each quantity."""
+The sets are found when the tests run: those in `shared/golden/lmm` (accuracy ~ experiment + (1|seed) + (1|repeat))
+and those beside this file in `golden_lmm` (other formulas, made with `golden_lmm/fit.R`).
+`FEWSHOT_LMM_REPORT=1 pytest tests/test_lmm.py -s` prints the largest deviation of each quantity."""
+
 import json
 import os
 from pathlib import Path
@@ -11,8 +13,7 @@ import pandas as pd
 import pytest
 
 from fewshot_nb.core import InputError
-from fewshot_nb.stats.contrasts import holm, tost
-from fewshot_nb.stats.mixed import _at, crossed_design, lmm
+from fewshot_nb.stats.mixed import _at, lmm
 
 FORMULA = "accuracy ~ experiment + (1|seed) + (1|repeat)"
 OWN = Path(__file__).parent/"golden_lmm"
@@ -20,9 +21,8 @@ SHARED = Path(os.environ.get("FEWSHOT_SHARED") or Path(__file__).resolve().paren
 SETS = [*sorted(SHARED.glob("*.json")), *sorted(p for p in OWN.glob("*.json") if p.stem != "cases")]
 WORST = {}
 
-
-def numbers(values): return np.array([np.nan if v is None else v for v in np.ravel(np.asarray(values, dtype=object))], float)
-
+def numbers(values):
+    return np.array([np.nan if v is None else v for v in np.ravel(np.asarray(values, dtype=object))], float)
 
 class Compare:
     "Deviations of one set, each quantity within the tolerance that the accuracy of R's own optimiser allows."
@@ -36,9 +36,16 @@ class Compare:
         size = np.nan_to_num(np.abs(theirs))
         used = float(np.max(gap/(absolute + relative*size), initial=0))
         shown = float(np.max(gap/np.where(size > 0, size, 1) if relative else gap, initial=0))
-        kind = f"relative, {relative:g}" if relative else f"absolute, {absolute:.3g}" if what != "variances" else "of sigma^2, 2e-06"
+        kind = (
+            f"relative, {relative:g}"
+            if relative
+            else f"absolute, {absolute:.3g}"
+            if what != "variances"
+            else "of sigma^2, 2e-06"
+        )
         if what == "variances": shown /= self.sigma2
-        if absolute and relative: shown, kind = used*relative, f"mixed, {relative:g}"  # a number near zero has no relative deviation
+        # a number near zero has no relative deviation
+        if absolute and relative: shown, kind = used*relative, f"mixed, {relative:g}"
         WORST.setdefault((what, kind), {})[self.name] = (shown, used)
         if used > 1: self.failed.append(f"{what}: off by {shown:.2e} ({kind})")
 
@@ -55,7 +62,7 @@ class Compare:
         self.check("standard errors", ours.std_error, theirs["Std. Error"], relative=2e-6)
         self.check("t", ours.t, theirs["t value"], absolute=1e-10, relative=2e-6)
         self.check("df", ours.df, theirs["df"], relative=1e-5)
-        self.p(f"p of t", ours.p, theirs["Pr(>|t|)"])
+        self.p("p of t", ours.p, theirs["Pr(>|t|)"])
         if "lower" in theirs:
             self.check("confidence limits", [ours.lower, ours.upper], [theirs["lower"], theirs["upper"]], absolute=1e-7)
 
@@ -66,9 +73,7 @@ class Compare:
         self.check("denominator df", ours["den_df"], theirs["DenDF"], relative=1e-5)
         self.p("p of F", ours["p"], theirs["Pr(>F)"])
 
-
 def r_name(group): return group.replace("repeat", "rep")
-
 
 def read(path):
     r = json.loads(path.read_text())
@@ -81,7 +86,6 @@ def read(path):
     if sorted(levels) != levels: frame["experiment"] = pd.Categorical(frame.experiment, levels)
     return r, frame, FORMULA
 
-
 @pytest.mark.parametrize("path", SETS, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_agrees_with_r(path):
     r, frame, formula = read(path)
@@ -92,19 +96,27 @@ def test_agrees_with_r(path):
 
     assert [r_name(g) for g in fit.varcomp.index] == tight["varcomp"]["group"]
     assert fit.singular == tight["singular"] and fit.nobs == tight["nobs"] and fit.npar == tight["npar"]
-    c.check("logLik, AIC, BIC", [fit.loglik, fit.aic, fit.bic, fit.criterion], [tight[k] for k in ("logLik_REML", "AIC", "BIC", "reml_criterion")], absolute=1e-8)
-    c.check("ML logLik at the REML estimates", [-_at(fit._sums, fit._point.phi, False).criterion/2], [tight["logLik_ML_at_REML_estimate"]], absolute=1e-4)  # not a maximum: R's theta enters to first order
+    c.check(
+        "logLik, AIC, BIC", [fit.loglik, fit.aic, fit.bic, fit.criterion],
+        [tight[k] for k in ("logLik_REML", "AIC", "BIC", "reml_criterion")], absolute=1e-8)
+    # not a maximum: R's theta enters to first order
+    c.check(
+        "ML logLik at the REML estimates", [-_at(fit._sums, fit._point.phi, False).criterion / 2],
+        [tight["logLik_ML_at_REML_estimate"]], absolute=1e-4)
     c.check("ML logLik of an ML fit", [fit.refit(reml=False).loglik], [tight["logLik_ML_refit"]], absolute=1e-8)
     c.check("variances", fit.varcomp, tight["varcomp"]["var"], absolute=2e-6*tight["sigma"]**2, relative=1e-6*own)
     c.check("sigma", [fit.sigma], [tight["sigma"]], relative=2e-6)
     theta = [tight["theta"][f"{r_name(g)}.(Intercept)"] for g in fit.theta.index]
     c.check("theta", fit.theta, theta, absolute=2e-6, relative=1e-6*own)
     se = np.array(numbers(tight["fixed"]["Std. Error"]))
-    c.check("covariance of beta / (SE SE)", np.asarray(fit.vcov)/np.outer(se, se), np.array(tight["vcov_beta"])/np.outer(se, se), absolute=4e-6)
+    c.check(
+        "covariance of beta / (SE SE)", np.asarray(fit.vcov) / np.outer(se, se),
+        np.array(tight["vcov_beta"]) / np.outer(se, se), absolute=4e-6)
 
     unit = np.sqrt(np.abs(np.diag(numbers(tight["vcov_varpar"]).reshape(len(theta) + 1, -1))))
     scaled = [np.asarray(m)/np.outer(unit, unit) for m in (fit._varpar_cov(), tight["vcov_varpar"])]
-    c.check("covariance of (theta, sigma)", *scaled, absolute=2e-4)  # R differentiates numerically, across theta = 0 too
+    # R differentiates numerically, across theta = 0 too
+    c.check("covariance of (theta, sigma)", *scaled, absolute=2e-4)
 
     names = [n.replace("factor(", "C(") for n in tight["fixed"]["rows"]]
     assert list(fit.coef.index) == names
@@ -112,7 +124,9 @@ def test_agrees_with_r(path):
     ranova, theirs = fit.ranova(), tight["ranova"]
     assert [r_name(t) for t in ranova.index] == theirs["rows"]
     c.check("ranova npar, Df", [ranova.npar, ranova.Df], [theirs["npar"], theirs["Df"]], absolute=1e-12)
-    c.check("ranova logLik, AIC, LRT", [ranova.logLik, ranova.AIC, ranova.LRT], [theirs["logLik"], theirs["AIC"], theirs["LRT"]], absolute=1e-8)
+    c.check(
+        "ranova logLik, AIC, LRT", [ranova.logLik, ranova.AIC, ranova.LRT],
+        [theirs["logLik"], theirs["AIC"], theirs["LRT"]], absolute=1e-8)
     edge = np.array([lrt is not None and lrt < 1e-6 for lrt in theirs["LRT"]])
     inner = ~edge & (np.arange(len(edge)) > 0)
     c.p("p of ranova", ranova.p[edge], np.array(theirs["Pr(>Chisq)"], object)[edge], boundary=True)
@@ -122,7 +136,7 @@ def test_agrees_with_r(path):
         c.f_table(fit.anova(), tight["anova_III"])
     for factor in (r["factors"] if own else ["experiment"]):
         means, diffs = (tight[k][factor] if own else tight[k] for k in ("lsmeans", "difflsmeans"))
-        assert [str(l) for l in fit.lsmeans(factor).index] == means["levels"]
+        assert [str(level) for level in fit.lsmeans(factor).index] == means["levels"]
         c.table("lsmeans", fit.lsmeans(factor), means)
         assert list(fit.diffs(factor).index) == diffs["levels"]
         c.table("diffs", fit.diffs(factor), diffs)
@@ -132,20 +146,23 @@ def test_agrees_with_r(path):
         c.f_table(fit.joint("experiment", pairs), tight["run_contrasts_joint"])
     assert not c.failed, f"{path.stem}: " + "; ".join(c.failed)
 
-
 @pytest.mark.parametrize("path", [p for p in SETS if p.parent == OWN], ids=lambda p: p.stem)
 def test_maximum_likelihood_agrees_with_r(path):
     r, frame, formula = read(path)
     fit, ml = lmm(formula, frame, reml=False), r["tight"]["ml"]
     c = Compare(path.stem, 1)
     c.check("ML logLik, AIC", [fit.loglik, fit.aic], [ml["logLik"], ml["AIC"]], absolute=1e-8)
-    c.check("ML theta", fit.theta, [ml["theta"][f"{r_name(g)}.(Intercept)"] for g in fit.theta.index], absolute=2e-6, relative=1e-6)
+    c.check(
+        "ML theta", fit.theta, [ml["theta"][f"{r_name(g)}.(Intercept)"] for g in fit.theta.index],
+        absolute=2e-6, relative=1e-6)
     c.check("ML sigma", [fit.sigma], [ml["sigma"]], relative=2e-6)
     c.table("coef", fit.coef, ml["fixed"])
-    c.check("ML ranova", fit.ranova().drop(columns="p"), np.transpose([numbers(ml["ranova"][k]) for k in ("npar", "logLik", "AIC", "LRT", "Df")]), absolute=1e-8)
+    c.check(
+        "ML ranova", fit.ranova().drop(columns="p"),
+        np.transpose([numbers(ml["ranova"][k]) for k in ("npar", "logLik", "AIC", "LRT", "Df")]),
+        absolute=1e-8)
     if (ml["anova_III"] or {}).get("rows"): c.f_table(fit.anova(), ml["anova_III"])
     assert not c.failed, f"{path.stem}: " + "; ".join(c.failed)
-
 
 @pytest.mark.parametrize("path", [p for p in SETS if p.parent == OWN], ids=lambda p: p.stem)
 def test_kenward_roger_agrees_with_pbkrtest(path):
@@ -154,7 +171,9 @@ def test_kenward_roger_agrees_with_pbkrtest(path):
     c = Compare(path.stem, 1)
     adjusted = np.array(kr["vcov"], float)
     se = np.sqrt(np.diag(adjusted))
-    c.check("KR covariance / (SE SE)", fit.sigma**2*fit._kenward_roger()[0]/np.outer(se, se), adjusted/np.outer(se, se), absolute=2e-6)
+    c.check(
+        "KR covariance / (SE SE)", fit.sigma**2 * fit._kenward_roger()[0] / np.outer(se, se),
+        adjusted / np.outer(se, se), absolute=2e-6)
     coef = fit._table(np.eye(len(se)), fit.coef.index, ddf="kenward-roger")
     c.check("KR df", coef.df, kr["fixed"]["df"], relative=1e-5)
     c.check("KR t", coef.t, kr["fixed"]["t value"], relative=2e-6)
@@ -167,11 +186,9 @@ def test_kenward_roger_agrees_with_pbkrtest(path):
     with pytest.raises(InputError, match="need a REML fit"): fit.refit(reml=False)._kenward_roger()
     assert not c.failed, f"{path.stem}: " + "; ".join(c.failed)
 
-
 def test_there_are_sets_to_compare():
     assert len(list(OWN.glob("*.json"))) >= 8
     if SHARED.parent.parent.is_dir(): assert len(list(SHARED.glob("*.json"))) >= 7
-
 
 @pytest.fixture(scope="module", autouse=True)
 def report():
@@ -181,5 +198,13 @@ def report():
         for (what, kind), sets in WORST.items():
             name = max(sets, key=lambda s: sets[s][1])
             print(f"{what:32} {sets[name][0]:9.1e}  {kind:24} {name} ({sets[name][1]:.2g} of it)")
-        table = pd.DataFrame({f"{what} ({kind})": {name: shown for name, (shown, _) in sets.items()} for (what, kind), sets in WORST.items()}).T
-        print("\nworst difference of each quantity in each set\n" + table.map(lambda x: "" if np.isnan(x) else f"{x:.0e}").to_string())
+        table = pd.DataFrame(
+            {
+                f"{what} ({kind})": {name: shown for name, (shown, _) in sets.items()}
+                for (what, kind), sets in WORST.items()
+            }
+        ).T
+        print(
+            "\nworst difference of each quantity in each set\n"
+            + table.map(lambda x: "" if np.isnan(x) else f"{x:.0e}").to_string()
+        )

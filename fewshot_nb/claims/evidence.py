@@ -11,9 +11,9 @@ from collections import Counter
 from pathlib import Path
 import pandas as pd
 from fastcore.basics import patch
-from .judge import Verdicts
+from .judge import Verdicts, judge_measures
 from ..core import InputError, choose, written_whole
-from ..engine.experiment import Experiment
+from ..engine.experiment import Experiment, OpenExperiment
 from ..engine.results import Results, committed, evidence_folder
 from ..papers import PAPERS
 
@@ -94,3 +94,32 @@ def evidence(self: Experiment) -> list[dict]:
         found.append(dict(profile=profile, data=data, rows=len(part), device=last["device"],
                           date=last["start"][:10], claims=claims))
     return found
+
+# %% ../../nbs/api/720_claims_evidence.ipynb #61b39d52
+@patch
+def judge(
+    self: OpenExperiment,
+    paper: str,  # one of `PAPERS`
+    measures,  # id of a claim -> what was measured; or a function that returns this, called only if it is needed
+    **setting,  # what else claims may need; data, profile and labels are those of the rows, unless given
+) -> Verdicts:
+    "Verdicts on what was measured, kept beside the rows; of committed evidence, those that came with it."
+    if self.is_committed:
+        kept = kept_verdicts(paper)
+        return kept[kept.experiment == self.name].reset_index(drop=True)
+    here = dict(data=self.source, profile=self.profile) | self.labels | setting
+    found = judge_measures(paper, measures() if callable(measures) else measures, **here)
+    if len(found):
+        save_verdicts(self.name, found, self.folder)
+    return found
+
+# %% ../../nbs/api/720_claims_evidence.ipynb #5bc22209
+@patch
+def keep(
+    self: OpenExperiment,
+    files=(),  # what else to keep, as patterns in the folder of the rows
+) -> Path:  # the file of rows
+    "Copy rows, verdicts and files of an open experiment into the committed evidence."
+    if self.is_committed:
+        raise InputError(f"The rows of {self.name} are the committed evidence already: run another profile first.")
+    return self.about.keep(self.profile, self.folder.parents[1], self.source, files)

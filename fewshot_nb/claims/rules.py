@@ -221,6 +221,7 @@ def _extremum(coefficients, u, sign):
     vertex = np.clip(-b/np.where(c == 0, 1, 2*c), u.min(), u.max())
     return np.where(sign*c < 0, vertex, better_end)
 
+# %% ../../nbs/api/700_claims_rules.ipynb #303815ee
 def _shape(measure, expected):
     "Argmax, argmin or curvature of a quadratic fit, with a bootstrap interval."
     x, y = _points(measure)

@@ -31,6 +31,7 @@ class Formula:
         variables = itertools.chain([self.response], *self.terms, *self.groups)
         return {plain_column(v) for v in variables}
 
+# %% ../../nbs/api/600_stats_formula.ipynb #59d71690
 def group_label(
     group: tuple,  # columns
 ) -> str:  # "seed", "seed:repeat"
@@ -126,6 +127,7 @@ def _column(frame, name):
                          "pass missing='drop', or clean the frame first.")
     return column
 
+# %% ../../nbs/api/600_stats_formula.ipynb #7168f4b7
 def _levels(column, name):
     "Codes 0.. and levels of a factor; a factor with one level is refused."
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -171,6 +173,7 @@ def _coded(variable, term, terms, levels, values, coding):
         return columns[:, 1:], names[1:]
     return columns[:, :-1] - columns[:, -1:], names[1:]  # sum coding
 
+# %% ../../nbs/api/600_stats_formula.ipynb #abcfdb29
 def model_matrix(
     terms: tuple,  # of a `Formula`
     levels: dict,  # factor -> its levels
@@ -214,6 +217,7 @@ def _grouping(frame, group):
         joined = pd.Series(list(zip(*columns))).map(lambda t: ":".join(map(str, t)))
     return group_label(group), *_levels(joined, group_label(group))
 
+# %% ../../nbs/api/600_stats_formula.ipynb #0f4ec90c
 def read_columns(
     formula: Formula,  # what `read_formula` returned
     frame: pd.DataFrame,  # one row a run

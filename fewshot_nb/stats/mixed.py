@@ -209,6 +209,7 @@ def _minimum(sums, reml):
     return point
 
 # %% ../../nbs/api/605_stats_mixed.ipynb #023000ec
+# long: what a fit is, in one view
 class MixedModel:
     """A linear mixed model with random intercepts, fitted by `lmm`: n rows, p fixed effects, k groupings.
 

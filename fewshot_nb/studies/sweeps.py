@@ -94,5 +94,5 @@ def path_lengths(
     "How far each sweep moves a model through the plane, in standard deviations over all models of all sweeps."
     sweeps = {k: (t, by) for k, (t, by) in sweeps.items() if len(t) and t[by].nunique() > 2}
     if not sweeps: return {}
-    scale = pd.concat([t[curves.AXES] for t, _ in sweeps.values()]).std().to_numpy()
-    return {k: curves.length(curves.paths(t, by)[1].mean(0), scale) for k, (t, by) in sweeps.items()}
+    scale = pd.concat([t[curves.PLANE_AXES] for t, _ in sweeps.values()]).std().to_numpy()
+    return {k: curves.path_length(curves.seed_paths(t, by)[1].mean(0), scale) for k, (t, by) in sweeps.items()}
