@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from jaxtyping import Float
 from torch import Tensor, nn
-from ..core import InputError, choose, torch_rng
+from ..core import InputError, choose
 from .core import evaluating, parameter_count
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #a47657c5
