@@ -16,12 +16,10 @@ PACKAGE = ROOT/"fewshot_nb"
 WIDEST, LONGEST, TOP = 120, 25, 18  # characters of a line, lines of an export cell, entries at the top of the package
 DATA = ("papers", "splits", "weights", "_nbs")  # folders of data beside the modules
 
-
 def cells_of(path):
     "Sources of the code cells of a notebook."
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
-
 
 def chapters():
     "`{module: (number, path, sources of the code cells)}` of the library, in reading order."
@@ -32,13 +30,11 @@ def chapters():
         found[module.removesuffix(".__init__")] = int(path.stem.split("_")[0]), path, sources
     return found
 
-
 def trees():
     "`{module: syntax tree}` of the exported package."
     files = [p for p in PACKAGE.rglob("*.py") if p.name not in ("_modidx.py", "__main__.py")]
     name = lambda p: ".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").strip(".")
     return {name(p): (p, ast.parse(p.read_text(encoding="utf-8"))) for p in sorted(files)}
-
 
 def imported(tree, module, package, known):
     "The modules of the library that a syntax tree imports, inside functions too."
@@ -49,7 +45,9 @@ def imported(tree, module, package, known):
             found |= {n.removeprefix("fewshot_nb.") for n in names}
         if not isinstance(node, ast.ImportFrom): continue
         base = (node.module or "").split(".") if node.module else []
-        if node.level: base = (module.split(".") if package else module.split(".")[:-1])[:None if node.level == 1 else 1 - node.level] + base
+        if node.level:
+            base = (module.split(".") if package else module.split(".")[:-1])[
+                : None if node.level == 1 else 1 - node.level] + base
         elif base[:1] == ["fewshot_nb"]: base = base[1:]
         else: continue
         for alias in node.names:
@@ -57,12 +55,10 @@ def imported(tree, module, package, known):
             found.add(full if full in known else ".".join(base))
     return {f for f in found if f in known and f and f != module}
 
-
 def arrows():
     "`{module: modules that it imports}` of the exported package."
     known = trees()
     return {m: imported(t, m, p.name == "__init__.py", known) for m, (p, t) in known.items() if m}
-
 
 def public():
     "`{module: names in its __all__}`."
@@ -73,13 +69,11 @@ def public():
                 found[module] = [e.value for e in node.value.elts]
     return found
 
-
 def _python(source):
     "The syntax tree of a cell without magics; an empty one where that is no Python."
     text = "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
     try: return ast.parse(text)
     except SyntaxError: return ast.parse("")
-
 
 def numbers_twice():
     "Chapters that share a number."
@@ -87,12 +81,10 @@ def numbers_twice():
     for module, (number, path, _) in chapters().items(): seen[number].append(path.name)
     return [f"{n}: {', '.join(names)}" for n, names in seen.items() if len(names) > 1]
 
-
 def misnamed():
     "Chapters whose file is not called by their number and module."
     return [f"{path.name} holds {module}" for module, (_, path, _) in chapters().items()
             if path.stem.split("_", 1)[1] != module.replace(".", "_")]
-
 
 def later():
     "Chapters that import a later one, in any cell."
@@ -102,19 +94,16 @@ def later():
         faults += [f"{path.name} imports the later {book[u][1].stem}" for u in sorted(used) if book[u][0] > number]
     return faults
 
-
 def circles():
     "A circle of imports in the package, if there is one."
     try: TopologicalSorter(arrows()).prepare()
     except CycleError as e: return [" -> ".join(e.args[1])]
     return []
 
-
 def crowded():
     "The entries at the top of the package, where there are too many."
     top = sorted(p.name for p in PACKAGE.iterdir() if not p.name.startswith("_") and p.name not in DATA)
     return top if len(top) > TOP else []
-
 
 def shared_names():
     "Public names that stand in two or more modules."
@@ -123,18 +112,17 @@ def shared_names():
         for name in names: where[name].append(module)
     return [f"{name}: {', '.join(m)}" for name, m in sorted(where.items()) if len(m) > 1]
 
-
 def exported_methods():
     "Functions in `__all__` whose first argument is `self`, and methods that are set from outside (`Class.f = f`)."
     names, faults = public(), []
     for module, (_, tree) in trees().items():
         for node in tree.body:
             first = isinstance(node, ast.FunctionDef) and node.args.args[:1]
-            if first and first[0].arg == "self" and node.name in names.get(module, []): faults.append(f"{module}.{node.name}")
+            if first and first[0].arg == "self" and node.name in names.get(module, []):
+                faults.append(f"{module}.{node.name}")
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if isinstance(target, ast.Attribute): faults.append(f"{module}: {ast.unparse(node)[:60]}")
     return faults
-
 
 def _texts():
     "`(name, text)` of all Python that people read: code cells, tests, scripts."
@@ -144,12 +132,10 @@ def _texts():
     for path in [*sorted((ROOT/"tests").glob("*.py")), *sorted((ROOT/".ci").glob("*.py")), ROOT/"setup.py"]:
         yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
 
-
 def wide():
     "Lines of code over the widest."
     return [f"{name}: {len(line)} characters: {line.strip()[:50]}..." for name, text in _texts()
             for line in text.splitlines() if len(line) > WIDEST]
-
 
 def long_cells():
     "Export cells that are too long and give no reason (a comment `# long: why`)."
@@ -161,13 +147,11 @@ def long_cells():
             faults.append(f"{path.name}: {len(lines) - 1} lines from {lines[1].strip()[:50]!r}")
     return faults
 
-
 RULES = {"numbers that stand twice": numbers_twice, "chapters not named as their module": misnamed,
          "imports of a later chapter": later, "circles of imports": circles,
          "too many entries at the top": crowded, "public names in two modules": shared_names,
          "methods set from outside or exported": exported_methods,
          f"lines over {WIDEST} characters": wide, f"export cells over {LONGEST} lines": long_cells}
-
 
 def draw(file):
     "Folders as columns, modules as boxes in reading order, an arrow from each to what it imports."
@@ -183,8 +167,17 @@ def draw(file):
         for used in uses & place.keys() if module in place else ():
             (x0, y0), (x1, y1) = place[module], place[used]
             back = book[used][0] > book[module][0]
-            ax.annotate("", (x1 + .42*(x1 < x0), y1), (x0 - .42*(x1 < x0), y0),
-                        arrowprops=dict(arrowstyle="-|>", color="#D55E00" if back else "#0072B2", alpha=.9 if back else .13, lw=.8))
+            ax.annotate(
+                "",
+                (x1 + 0.42 * (x1 < x0), y1),
+                (x0 - 0.42 * (x1 < x0), y0),
+                arrowprops=dict(
+                    arrowstyle="-|>",
+                    color="#D55E00" if back else "#0072B2",
+                    alpha=0.9 if back else 0.13,
+                    lw=0.8,
+                ),
+            )
     for module, (x, y) in place.items():
         ax.text(x, y, module.split(".")[-1], ha="center", va="center", fontsize=7,
                 bbox=dict(boxstyle="round,pad=.25", fc="white", ec="#888888", lw=.6))
@@ -192,7 +185,6 @@ def draw(file):
     ax.set(xlim=(-.6, len(folders) - .4), ylim=(-max(map(len, folders.values())), 1.2))
     ax.axis("off")
     fig.savefig(file, dpi=130)
-
 
 def main():
     options = argparse.ArgumentParser(description=__doc__)
@@ -207,6 +199,5 @@ def main():
         print(f"{len(found):5d} {rule}")
         if chosen.list: print(*(f"        {f}" for f in found), sep="\n")
     if chosen.draw: draw(chosen.draw)
-
 
 if __name__ == "__main__": sys.exit(main())

@@ -13,7 +13,8 @@ def test_the_house_keeps_its_rules(rule):
 
 
 def test_an_import_inside_a_function_counts():
-    tree = ast.parse("def f():\n    from .pool import compute\n    from ..core import rng\n    import fewshot_nb.samplers")
+    tree = ast.parse("def f():\n    from .pool import compute\n    from ..core import rng\n"
+                     "    import fewshot_nb.samplers")
     known = {"engine.pool": 0, "core": 0, "samplers": 0, "engine.results": 0}
     assert house.imported(tree, "engine.results", False, known) == {"engine.pool", "core", "samplers"}
 
