@@ -154,7 +154,7 @@ def sinkhorn(
         before = rows
     return P
 
-# %% ../../nbs/api/490_inference_transductive.ipynb #890a55e8
+# %% ../../nbs/api/490_inference_transductive.ipynb #8db3c844
 @register
 @dataclass(frozen=True)
 class PTMAP(Method):
@@ -177,7 +177,7 @@ class PTMAP(Method):
 
     def carries(self, dtype):
         info = torch.finfo(dtype)
-        return 1e-6*info.eps, (1e-4*info.max**.5)**min(1, 1/self.power)
+        return 1e-6*info.eps, (1e-4*info.max**.5)**(1/max(self.power, .5))  # the root has to be squared
 
     def prepare(self, support, query, base_mean):
         s, q = (l2(power_transform(x, self.power)) for x in (support, query))
