@@ -40,9 +40,9 @@ def tim_adm(s, y, q, ce, b, a, tau=15, steps=150):
         assigned /= assigned.sum(1, keepdims=True)
         new = []
         for k in range(WAY):
-            top = sum(ce/(1 + a)*(one[l, k]*z + p[k]*(w[k] - z)) for z, l, p in zip(s, y, ps))
+            top = sum(ce/(1 + a)*(one[c, k]*z + p[k]*(w[k] - z)) for z, c, p in zip(s, y, ps))
             top = top + len(s)/len(q)*sum(r[k]*z + p[k]*(w[k] - z) for z, r, p in zip(q, assigned, pq))
-            new.append(top/(ce/(1 + a)*sum(one[l, k] for l in y) + len(s)/len(q)*assigned[:, k].sum()))
+            new.append(top/(ce/(1 + a)*sum(one[c, k] for c in y) + len(s)/len(q)*assigned[:, k].sum()))
         w = np.stack(new)
     return np.stack([posterior(w, z, tau) for z in q])
 

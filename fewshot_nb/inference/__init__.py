@@ -59,7 +59,7 @@ def _imported(module, text):
         try: return importlib.import_module(module)
         except Exception as e:
             missing = isinstance(e, ModuleNotFoundError) and e.name and (module + ".").startswith(e.name + ".")
-            if missing: raise InputError(f"There is no module {module!r}: start in its folder, or install it.") from None
+            if missing: raise InputError(f"There is no module {module!r}: start in its folder or install it.") from None
             raise InputError(f"Module {module!r} fails when it is imported: {type(e).__name__}: {e}") from e
 
 # %% ../../nbs/api/499_inference.ipynb #398f42af

@@ -12,8 +12,8 @@ from fastcore.basics import patch
 from jaxtyping import Float
 from torch import Tensor
 from .base import (
-    CL2NMixin, Method, adam, check_engine, check_range, check_whole, class_logits, l2, largest, nearest, one_hot,
-    pick_engine, power_of_two, prototypes, ranked_softmax, register, squares_fit, weight_gradient)
+    CL2NMixin, Method, adam, check_engine, check_range, check_whole, class_logits, l2, largest_value, nearest,
+    one_hot, pick_engine, power_of_two, prototypes, ranked_softmax, register, squares_fit, weight_gradient)
 from ..losses import distance_logits
 
 # %% ../../nbs/api/485_inference_inductive.ipynb #00d39ffd
@@ -25,7 +25,7 @@ class ProtoNet(Method):
     verified_by = "the predictions of Veilleux et al. (2021)'s code"
 
     def predict(self, support, labels, query, way):
-        factor = power_of_two(torch.maximum(largest(support), largest(query)))[:, None, None]
+        factor = power_of_two(torch.maximum(largest_value(support), largest_value(query)))[:, None, None]
         if (factor == 1).all(): return nearest(prototypes(support, labels, way), query)
         back = factor.pow(-2).clamp_max(torch.finfo(factor.dtype).max)  # not infinite: 0 times it is 0
         return nearest(prototypes(support*factor, labels, way), query*factor, back)

@@ -44,8 +44,7 @@ def _propagate_tasks(cost, gram, out, lam, steps, tolerance):
     "LaplacianShot's assignments `out` (task, way, query) from distances `cost` (task, way, query)."
     way, n = cost.shape[1:]
     near = np.empty((n, min(2, n - 1)), np.int64)
-    L, votes = np.empty((way, n), _f), np.empty((way, n), _f)
-    top, row = np.empty(n, _f), np.empty(n, _f)
+    L, votes, top, row = np.empty((way, n), _f), np.empty((way, n), _f), np.empty(n, _f), np.empty(n, _f)
     for t in range(len(out)):
         price, y, bits, energy = cost[t], out[t], out[t].view(np.int32), np.inf
         _two_nearest(gram[t], min(2, n - 1), near)
