@@ -233,13 +233,15 @@ class TIM(Method):
         _check_alpha(self.alpha)
         check_engine(self.engine)
 
-    @classmethod
-    def _published(cls, shot, setting):
-        return dict(marginal=10) if setting == "balanced" else {}
-
-    def prepare(self, support, query, base_mean): return l2(support), l2(query)
-
 # %% ../../nbs/api/490_inference_transductive.ipynb #7d4ed1b3
+@patch(cls_method=True)
+def _published(cls: TIM, shot, setting): return dict(marginal=10) if setting == "balanced" else {}
+
+@patch
+def prepare(self: TIM, support, query, base_mean):
+    "Features of unit length."
+    return l2(support), l2(query)
+
 @patch
 def train(self: TIM, support, labels, query, way) -> Float[Tensor, "task way dim"]:
     "The classifier's weights after training on prepared features."
