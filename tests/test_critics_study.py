@@ -104,12 +104,12 @@ def test_tasks_never_ask_for_their_support(strange):
 
 def test_silhouettes_and_distances_of_classes():
     import numpy as np
-    from fewshot_nb.studies.critics import silhouette
+    from fewshot_nb.studies.critics import class_silhouette
     from fewshot_nb.studies.humans import class_distances
     from fewshot_nb.metrics import distance_to_humans
     g = torch.Generator().manual_seed(0)
-    assert silhouette(torch.randn(4, 6, 3, generator=g) + 40*torch.eye(4, 3)[:, None]) > .5
-    with pytest.raises(InputError, match="2 or more classes"): silhouette(torch.zeros(1, 3, 2))
+    assert class_silhouette(torch.randn(4, 6, 3, generator=g) + 40*torch.eye(4, 3)[:, None]) > .5
+    with pytest.raises(InputError, match="2 or more classes"): class_silhouette(torch.zeros(1, 3, 2))
     rng = np.random.default_rng(0)
     one, two = (dict(diversity=rng.random(1), recognizability=100*rng.random(1)) for _ in range(2))
     mine = class_distances(dict(a=one), two)["a"][0]

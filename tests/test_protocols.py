@@ -86,7 +86,7 @@ def test_a_better_embedding_is_better_everywhere(data):
     rows = {}
     for m in ("pixels", "hog"):
         z, part, head = study.fixed_embedding(m, "lake", data)
-        rows[m] = study.flat(protocols.evaluate_embedding(z, part, head=head, n_problems=80))
+        rows[m] = study.error_columns(protocols.evaluate_embedding(z, part, head=head, n_problems=80))
     for p in protocols.OMNIGLOT_PROTOCOLS:
         for w, s in protocols.OMNIGLOT_PROBLEMS: assert rows["hog"][f"{p} {w}-{s}"] < rows["pixels"][f"{p} {w}-{s}"]
     for w, s in ((20, 1), (20, 5)): assert rows["hog"][f"within-alphabet {w}-{s}"] > rows["hog"][f"unstructured {w}-{s}"]
@@ -159,7 +159,7 @@ def test_own_weights_and_their_cards(name, data):
     assert path.stat().st_size < 300_000 and card["split"] == "lake background" and path.with_suffix(".md").is_file()
     part = protocols.judged_bank(getattr(net, "net", net).image_size, ["lake"], data)
     table = protocols.evaluate_embedding(embed(net, part, batch=200), part, head=card["head"], n_problems=1000, settings=((20, 1),))
-    for k, v in study.flat(table).items():
+    for k, v in study.error_columns(table).items():
         if not k.endswith(("half", "alphabet")): assert v == pytest.approx(json.loads(card["errors"])[k], abs=.01)
 
 

@@ -57,7 +57,7 @@ TINY = dict(optimizer="adam", seed=3, steps=4, width=8, test_classes=12, test_ta
 
 @pytest.mark.parametrize("learner", ["protonet", "m-net"])
 def test_trainings_repeat_and_chance_is_only_rounding(learner):
-    run = lambda **k: stability.training(dict(TINY, learner=learner, **k), "glyphs", "cpu")
+    run = lambda **k: stability.stability_row(dict(TINY, learner=learner, **k), "glyphs", "cpu")
     with threads(1):
         a, b = run(), run(launch=2, repeat=5)  # without chance, launch and repeat are only labels
         assert {k: v for k, v in a.items() if k != "step_seconds"} == {k: v for k, v in b.items() if k != "step_seconds"}
@@ -67,14 +67,14 @@ def test_trainings_repeat_and_chance_is_only_rounding(learner):
 
 
 def test_a_training_that_breaks_down_is_a_row():
-    space_of = stability.configuration
+    space_of = stability.learner_configuration
     try:
-        stability.configuration = lambda *a: {**space_of(*a), "learning_rate": 1e30}
-        row = stability.training(dict(TINY, learner="protonet", optimizer="sgd"), "glyphs", "cpu")
-    finally: stability.configuration = space_of
+        stability.learner_configuration = lambda *a: {**space_of(*a), "learning_rate": 1e30}
+        row = stability.stability_row(dict(TINY, learner="protonet", optimizer="sgd"), "glyphs", "cpu")
+    finally: stability.learner_configuration = space_of
     assert np.isnan(row["accuracy"]) and "broke down" in row["lost"]
     plan = pd.DataFrame([dict(learner="a", optimizer="b", launch=1, configuration=0, seed=0, repeat=r, accuracy=x) for r, x in enumerate((.5, np.nan, .6))])
-    assert len(stability.labelled(plan)) == 2
+    assert len(stability.labelled_runs(plan)) == 2
     with pytest.raises(InputError, match="no value in 1 of 3 rows"): lmm("accuracy ~ 1 + (1|repeat)", plan)
 
 
@@ -82,15 +82,15 @@ def test_hypotheses_on_tables_with_known_answers():
     g = np.random.default_rng(0)
     plan = pd.DataFrame([dict(learner=m, optimizer=o, launch=l, configuration=c, seed=s, repeat=r) for m in "ab" for o in "xy" for l in (1, 2) for c in range(3) for s in range(4) for r in range(3)])
     quiet, noise = .6 + .05*plan.configuration + .1*(plan.learner == "b"), g.normal(0, 1, len(plan))
-    still = stability.hypotheses(plan.assign(accuracy=quiet + .001*noise))
+    still = stability.stability_hypotheses(plan.assign(accuracy=quiet + .001*noise))
     assert (still.verdict == "stable").all()
     seeds = g.normal(0, .03, (2, 2, 3, 4))[(plan.learner == "b").astype(int), (plan.optimizer == "y").astype(int), plan.configuration, plan.seed]
-    assert stability.hypotheses(plan.assign(accuracy=quiet + seeds + .001*noise)).verdict.to_dict() == dict(H1="stable", H2="not stable", H3="stable")
+    assert stability.stability_hypotheses(plan.assign(accuracy=quiet + seeds + .001*noise)).verdict.to_dict() == dict(H1="stable", H2="not stable", H3="stable")
     moved = .03*((plan.launch == 2) & (plan.learner == "a"))
     table = plan.assign(accuracy=quiet + moved + .001*noise)
-    assert stability.hypotheses(table).verdict["H3"] == "not stable"
-    t = stability.labelled(table)
-    two = stability.mean_comparisons(lmm(stability.NESTED, t), stability.launches(t))
+    assert stability.stability_hypotheses(table).verdict["H3"] == "not stable"
+    t = stability.labelled_runs(table)
+    two = stability.mean_comparisons(lmm(stability.NESTED_FORMULA, t), stability.launch_pairs(t))
     assert ((two.p_holm < .05).to_dict() == {"a-x": True, "a-y": True, "b-x": False, "b-y": False}) and ((two.p_equivalent < .05) == (two.p_holm >= .05)).all()
 
 
