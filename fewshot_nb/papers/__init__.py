@@ -46,7 +46,7 @@ def published_table(
 def published_claims(
     paper: str | None = None,  # one of `PAPERS`; None for all
     cells: bool = False,  # also every cell of the published accuracy tables, as a value
-) -> pd.DataFrame:  # of text: paper, id, where, statement, kind, expected, tolerance, needs
+) -> pd.DataFrame:  # text: paper, id, where, statement, kind, expected, tolerance, needs, evidence
     "What is claimed, and how it is to be judged."
     table = _csv("claims.csv", as_text=True)
     if cells:
@@ -70,7 +70,8 @@ def expected_numbers(
 def _cell(paper, id, where, statement, expected, tolerance, needs):
     "One cell of a table as a `value` claim."
     return dict(paper=paper, id=id, where=where, statement=statement, kind="value",
-                expected=f"{expected:g}", tolerance=f"{tolerance:g}", needs=needs)
+                expected=f"{expected:g}", tolerance=f"{tolerance:g}", needs=needs,
+                evidence="measured" if paper == "alpha_tim" or needs == "people" else "trained")
 
 def _alpha_tim_cells():
     for r in published_table("alpha_tim_tables_1_2").itertuples():
