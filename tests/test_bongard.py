@@ -1,4 +1,7 @@
-"Bongard problems: what positives share and negatives lack, nothing that tells the answer, and the same problems for ever."
+"""Bongard problems: what positives share and negatives lack, nothing that tells the answer, and the
+same problems for ever."""
+import hashlib
+import json
 import warnings
 from dataclasses import replace
 
@@ -7,7 +10,7 @@ import pytest
 import torch
 
 from fewshot_nb.core import InputError, rng
-from fewshot_nb.data.bongard import benchmark, files
+from fewshot_nb.data.bongard import benchmark
 from fewshot_nb.data.bongard.abstract import abstract_problems, attribute_pictures, attribute_values, valid_concepts
 from fewshot_nb.data.bongard.basic import basic_problems, shape_pictures, shape_source, source_shapes
 from fewshot_nb.data.bongard.benchmark import BENCHMARK_SIZES, bongard_benchmark, held_out_concepts
@@ -19,22 +22,27 @@ from fewshot_nb.data.bongard.problems import PROBLEM_SPLITS, shape_signatures
 from fewshot_nb.data.bongard.shapes import official_shapes, shape_attributes, shape_library
 from fewshot_nb.train.bongard_solvers import bongard_tasks
 
-
 def images(problems):
     "The shapes of each picture, as programs."
     out = [[] for _ in range(problems.pictures.n)]
     for i, s in zip(problems.pictures.image, unpack_shapes(problems.pictures.actions)): out[i].append(s)
     return out
 
-
 def equal(a, b):
-    return a.names == b.names and all(np.array_equal(x, y) for p, q in ((a.pictures.actions, b.pictures.actions), (a.pictures.poses, b.pictures.poses)) for x, y in zip(p, q))
+    return a.names == b.names and all(
+        np.array_equal(x, y)
+        for p, q in ((a.pictures.actions, b.pictures.actions), (a.pictures.poses, b.pictures.poses))
+        for x, y in zip(p, q)
+    )
 
-
-@pytest.mark.parametrize("make", [lambda s: free_form_problems(1, s, [(4,), (3, 3)]), lambda s: basic_problems(3, s), lambda s: abstract_problems(1, s, concepts=["necked"])])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: free_form_problems(1, s, [(4,), (3, 3)]), lambda s: basic_problems(3, s),
+        lambda s: abstract_problems(1, s, concepts=["necked"])],
+)
 def test_a_seed_gives_the_same_problems_and_another_seed_others(make):
     assert equal(make(3), make(3)) and not equal(make(3), make(4))
-
 
 def test_a_free_form_negative_differs_in_one_action_of_one_shape():
     some = images(free_form_problems(3, 1, [(5,), (9,), (4, 5)]))
@@ -48,13 +56,11 @@ def test_a_free_form_negative_differs_in_one_action_of_one_shape():
             if a.kind == b.kind: assert (a.turn != b.turn) != (a.stroke != b.stroke)
             if a.turn != b.turn: assert 45 < abs((a.turn - b.turn + 180) % 360 - 180) and a.kind == b.kind
 
-
 def test_no_picture_is_there_twice_and_no_negative_is_a_positive():
     some = free_form_problems(8, 2, [(6,)])
     marks = shape_signatures(some.pictures.actions).reshape(8, 14, -1)
     same = (np.abs(marks[:, :, None] - marks[:, None]) < 1e-3*(1 + np.abs(marks[:, None]))).all(-1)
     assert (same[:, :7, :7] == np.eye(7, dtype=bool)).all() and same[:, 7:, 7:].all() and not same[:, 7:, :7].any()
-
 
 def test_basic_positives_are_one_shape_and_negatives_are_others():
     some = basic_problems(30, 5)
@@ -63,17 +69,17 @@ def test_basic_positives_are_one_shape_and_negatives_are_others():
     assert same[:, 7:].all() and not same[:, :7].any()
     assert len({s.stroke for i in images(some) for t in i for s in t}) == 5
 
-
 @pytest.mark.parametrize("concept", ["necked", "convex", ("has_curve", "closed_shape")])
 def test_abstract_positives_have_the_attribute_by_geometry_and_negatives_lack_it(concept):
-    some, names = images(abstract_problems(1, 7, concepts=[concept])), [concept] if isinstance(concept, str) else list(concept)
+    some, names = (
+        images(abstract_problems(1, 7, concepts=[concept])),
+        [concept] if isinstance(concept, str) else list(concept))
     plain = [tuple(replace(a, stroke="normal") for a in picture[0]) for picture in some]
     found = np.array([[shape_attributes(s)[n] for n in names] for s in plain])
     assert (found[7:] == 1).all()
     assert (found[:7] == 0).any(1).all() and (found >= 0).all()
     assert len(set(plain[7:])) == 7
     if len(names) == 2: assert [tuple(v) for v in found[:7]] == [(0, 1)]*3 + [(1, 0)]*3 + [(0, 0)]
-
 
 def test_nothing_but_the_concept_tells_the_side():
     "Place, heading, scale and stroke types of positives and negatives are alike; the order of queries tells nothing."
@@ -94,10 +100,10 @@ def test_nothing_but_the_concept_tells_the_side():
         assert (t.query % 14 // 7 == t.query_labels).all() and (t.support % 14 // 7 == t.support_labels).all()
     assert torch.equal(bongard_tasks(some.bank(32), [7, 3], draw=1).query, t.query[[7, 3]])
 
-
 @pytest.mark.parametrize("source", ["own", "official"])
 def test_a_picture_alone_does_not_tell_its_side(source, request):
-    "Strokes, scale, place, heading and ink of single pictures: a shallow learner stays at chance, and finds the leak of careless draws."
+    """Strokes, scale, place, heading and ink of single pictures: a shallow learner stays at chance,
+    and finds the leak of careless draws."""
     folder = None if source == "own" else str(request.getfixturevalue("shared")/"data"/"bongard_logo")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -107,15 +113,22 @@ def test_a_picture_alone_does_not_tell_its_side(source, request):
                 share, half = side_told(columns)
                 assert abs(share - 50) < 2*half, (some.names[0], share, half)
             dressed = (x[:, 4] > 0).reshape(-1, 2, 7).sum(2)
-            assert np.abs(dressed[:, 0] - dressed[:, 1]).mean() < .3 and 0 < dressed.mean() < 7  # all strokes of a dressed shape may be normal by chance
+            # all strokes of a dressed shape may be normal by chance
+            assert np.abs(dressed[:, 0] - dressed[:, 1]).mean() < .3 and 0 < dressed.mean() < 7
         known, rows = source_shapes(shape_source(folder)), []
         for concept in valid_concepts(shape_source(folder))[0]*4:
             value = attribute_values(known)[concept[0]]
-            rows.append(np.concatenate([rng(len(rows), "careless").choice(np.flatnonzero(value == v), 7, replace=False) for v in (0, 1)]))
+            rows.append(
+                np.concatenate(
+                    [
+                        rng(len(rows), "careless").choice(np.flatnonzero(value == v), 7, replace=False)
+                        for v in (0, 1)
+                    ]
+                )
+            )
         careless = shape_pictures(rng(0, "careless"), known, np.concatenate(rows)[:, None], 150., 320., {})
         share, half = side_told(picture_nuisances(replace(some, pictures=careless)))
         assert share - half > 51, (share, half)
-
 
 def test_both_shapes_of_a_pair_are_replaced_by_shapes_as_fit_for_strokes():
     some = basic_problems(700, 2)
@@ -128,8 +141,8 @@ def test_both_shapes_of_a_pair_are_replaced_by_shapes_as_fit_for_strokes():
     same = lambda a, b: (np.abs(a - b) < 1e-3*(1 + np.abs(b))).all(-1)
     a, b, last = marks[:, 7, 0], marks[:, 7, 1], marks[:, 6]
     assert not any(same(last[:, k], v).any() for k in (0, 1) for v in (a, b)) and not same(last[:, 0], last[:, 1]).any()
-    assert not same(marks[:, :6, 0], marks[:, :6, 1]).any()  # never twice the same shape: that would be a concept of its own
-
+    # never twice the same shape: that would be a concept of its own
+    assert not same(marks[:, :6, 0], marks[:, :6, 1]).any()
 
 def test_no_two_free_form_problems_have_one_concept():
     some = free_form_problems(150, 4, [(4,), (3, 3)])
@@ -139,7 +152,6 @@ def test_no_two_free_form_problems_have_one_concept():
         same = (np.abs(m[:, None] - m) < 1e-3*(1 + np.abs(m))).all(-1)
         assert (same == np.eye(150, dtype=bool)).all()
 
-
 def test_the_bank_draws_what_the_tasks_ask_for():
     some = basic_problems(2, 1)
     bank, t = some.bank(48), bongard_tasks(some.bank(48))
@@ -148,19 +160,20 @@ def test_the_bank_draws_what_the_tasks_ask_for():
     assert torch.equal(bank.take(t.query)[:, :, 0], whole[t.query])
     assert torch.equal(bank.labels[t.query], t.classes.gather(1, t.query_labels))
 
-
 def check_split(source):
     single, pairs = valid_concepts(source)
     seen, combined, new, novel = held_out_concepts(rng(0, "bongard"), single, pairs)
-    assert len(combined)*20 == BENCHMARK_SIZES["test_hd_comb"] and len(new)*20 == BENCHMARK_SIZES["test_hd_novel"] and len(seen) + len(combined) + len(new) == 220
+    assert (
+        len(combined) * 20 == BENCHMARK_SIZES["test_hd_comb"]
+        and len(new) * 20 == BENCHMARK_SIZES["test_hd_novel"]
+        and len(seen) + len(combined) + len(new) == 220
+    )
     assert all(novel in c for c in new) and not any(novel in c for c in seen + combined)
     assert not set(combined) & set(seen) and {a for c in combined for a in c} <= {a for c in seen for a in c}
-
 
 def test_held_out_concepts_are_nowhere_in_training():
     assert sum(BENCHMARK_SIZES.values()) == 12000 and tuple(BENCHMARK_SIZES) == PROBLEM_SPLITS
     check_split(shape_source())
-
 
 def test_the_official_shapes_make_the_same_benchmark(shared):
     folder = str(shared/"data"/"bongard_logo")
@@ -172,41 +185,73 @@ def test_the_official_shapes_make_the_same_benchmark(shared):
     value = dict(zip(known.actions, attribute_values(known)["necked"]))
     assert [value[s] for s in plain] == [0]*7 + [1]*7
 
-
 def test_programs_are_official_strings():
     positives, negatives = program_strings(free_form_problems(1, 0, [(3, 3)]))[0]
-    assert len(positives) == len(negatives) == 7 and all(len(picture) == 2 and len(picture[0]) == 3 for picture in positives)
+    assert len(positives) == len(negatives) == 7 and all(
+        len(picture) == 2 and len(picture[0]) == 3 for picture in positives)
     assert positives[0][0][0].startswith(("line_", "arc_"))
 
-
-@pytest.mark.parametrize("call, says", [
-    (lambda: abstract_problems(1, concepts=["neckd"]), "Unknown attribute 'neckd'"), (lambda: abstract_problems(1, concepts=[("convex", "has_two_parts")]), "too few shapes"),
-    (lambda: basic_problems(1, concept="circl"), "Unknown shape"), (lambda: free_form_problems(1, settings=[(12,)]), "2 to 9 each"),
-    (lambda: free_form_problems(1, settings=[(3, 4, 5)]), "one or two numbers of actions"), (lambda: attribute_pictures("rund"), "Unknown attribute"),
-    (lambda: basic_problems(1).bank(64, engine="cairo").take([0]), "Unknown engine"), (lambda: bongard_tasks(basic_problems(1).bank(), [1]), "numbered 0..0"), (lambda: bongard_benchmark(variant="freefrom"), "Unknown variant"),
-    (lambda: read_released("/nowhere"), "ShapeBongard_V2_split.json"), (lambda: basic_problems(1, shapes="/nowhere"), "There is no human_designed_shapes.tsv")])
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda: abstract_problems(1, concepts=["neckd"]), "Unknown attribute 'neckd'"),
+        (lambda: abstract_problems(1, concepts=[("convex", "has_two_parts")]), "too few shapes"),
+        (lambda: basic_problems(1, concept="circl"), "Unknown shape"),
+        (lambda: free_form_problems(1, settings=[(12,)]), "2 to 9 each"),
+        (lambda: free_form_problems(1, settings=[(3, 4, 5)]), "one or two numbers of actions"),
+        (lambda: attribute_pictures("rund"), "Unknown attribute"),
+        (lambda: basic_problems(1).bank(64, engine="cairo").take([0]), "Unknown engine"),
+        (lambda: bongard_tasks(basic_problems(1).bank(), [1]), "numbered 0..0"),
+        (lambda: bongard_benchmark(variant="freefrom"), "Unknown variant"),
+        (lambda: read_released("/nowhere"), "ShapeBongard_V2_split.json"),
+        (lambda: basic_problems(1, shapes="/nowhere"), "There is no human_designed_shapes.tsv")],
+)
 def test_wrong_input_is_one_sentence(call, says):
     with pytest.raises(InputError, match=says) as e: call()
     assert "\n" not in str(e.value)
-
 
 def test_a_set_that_could_not_be_written_leaves_nothing_and_another_layout_is_refused(tmp_path, monkeypatch):
     some = basic_problems(2, 1)
     write_released(some, tmp_path/"whole", 32)
     assert read_released(tmp_path/"whole", check=True).names == some.names
     (tmp_path/"whole"/"bd"/"images"/some.names[1]/"1"/"3.png").unlink()
-    with pytest.raises(InputError, match="is missing: the folder is not whole"): read_released(tmp_path/"whole", check=True)
+    with pytest.raises(InputError, match="is missing: the folder is not whole"):
+        read_released(tmp_path / "whole", check=True)
     (tmp_path/"whole"/"ShapeBongard_V2_split.json").write_text('["bd"]')
     with pytest.raises(InputError, match="another layout"): read_released(tmp_path/"whole")
     monkeypatch.setattr("pathlib.Path.write_text", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError): write_released(some, tmp_path/"cut", 32)
     assert not (tmp_path/"cut").exists()
 
+# Digests of the official strings of all shapes, of names and splits; they hold on every machine and in every process.
+MAKERS = dict(
+    freeform=lambda: free_form_problems(1, 5, [(4,), (3, 5)]), basic=lambda: basic_problems(12, 5),
+    pairs=lambda: basic_problems(450, 5).part(range(440, 450)),
+    abstract=lambda: abstract_problems(1, 5, concepts=["necked", "exist_triangle", ("exist_quadrangle", "symmetric")])
+)
+GOLDEN = dict(freeform="b0bbd3fdb990895f", basic="9fe33962ead50d68", pairs="0700db133fa5e9e2", abstract="8f38af3d1a296208")
+
+def digest(problems):
+    "A short digest of what the problems are: their programs, names, concepts and splits."
+    words = [program_strings(problems), problems.names, problems.concepts, np.asarray(problems.split).tolist()]
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
+
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_the_same_problems_for_ever(kind):
+    assert digest(MAKERS[kind]()) == GOLDEN[kind]
+
+def test_problems_do_not_depend_on_the_order_of_sets():
+    "Python hashes words anew in every process; stamps that are banned were once drawn in that order."
+    from fewshot_nb.data.bongard.basic import _bans
+    banned = [("triangle",), ("square",), (), ("circle", "square", "triangle")]
+    assert _bans(banned) == _bans(banned[::-1]) == [("circle", "square", "triangle"), ("square",), ("triangle",)]
 
 def test_solvers_have_the_published_sizes_and_synthesis_too():
     from fewshot_nb.studies.bongard import bongard_counts
-    assert bongard_counts() == dict(B16=128, A1=8_100_032, A7=8_976_160, A2=13_002_086, A3=8_100_033, A4=8_100_290, A5=8_182_594, A6=8_135_106)
 
+    assert bongard_counts() == dict(
+        B16=128, A1=8_100_032, A7=8_976_160, A2=13_002_086, A3=8_100_033, A4=8_100_290,
+        A5=8_182_594, A6=8_135_106)
 
 def test_a_training_drawn_ahead_in_threads_is_the_same_training():
     from fewshot_nb.train.bongard_solvers import made_ahead, solver_episode
@@ -217,7 +262,6 @@ def test_a_training_drawn_ahead_in_threads_is_the_same_training():
         get = made_ahead(make, 9, threads)
         for step in range(2, 9):
             for a, b in zip(get(step), make(step)): assert torch.equal(a, b)
-
 
 def test_tokens_are_programs_and_a_written_program_can_be_drawn():
     from fewshot_nb.models import program_synthesis as ps
@@ -231,7 +275,6 @@ def test_tokens_are_programs_and_a_written_program_can_be_drawn():
     assert wrote.name.shape == (3, 21) and ((wrote.stroke == 0) | wrote.moves).all()
     again = ps.synthesis_network(1/32, seed=1).eval()
     assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values()))
-
 
 def test_quiz_needs_widgets_in_one_sentence(monkeypatch):
     import sys

@@ -9,11 +9,11 @@ __all__ = ['MOVES', 'STROKES', 'OVERLAP_NEAR', 'OVERLAP_HEAVY', 'CANVAS', 'VISIB
            'ink_marks']
 
 # %% ../../../nbs/api/140_data_bongard_logo.ipynb #039a1faf
-import math, re
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 from typing import NamedTuple
 import numpy as np
-from ...core import InputError, choose
+from ...core import InputError
 
 # %% ../../../nbs/api/140_data_bongard_logo.ipynb #992c628f
 MOVES = ("line", "arc")
@@ -135,7 +135,8 @@ def unpack_shapes(
     actions: Actions,  # packed shapes
 ) -> list:
     "The shapes as tuples of `Action` again."
-    rows = [Action(MOVES[k], float(l), float(t), float(w), STROKES[s]) for k, l, t, w, s in zip(*actions[:5])]
+    rows = [Action(MOVES[kind], float(length), float(turn), float(sweep), STROKES[stroke])
+            for kind, length, turn, sweep, stroke in zip(*actions[:5])]
     return [tuple(rows[a:b]) for a, b in zip(actions.first[:-1], actions.first[1:])]
 
 # %% ../../../nbs/api/140_data_bongard_logo.ipynb #0c3b495d
