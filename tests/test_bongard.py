@@ -229,7 +229,8 @@ MAKERS = dict(
     pairs=lambda: basic_problems(450, 5).part(range(440, 450)),
     abstract=lambda: abstract_problems(1, 5, concepts=["necked", "exist_triangle", ("exist_quadrangle", "symmetric")])
 )
-GOLDEN = dict(freeform="b0bbd3fdb990895f", basic="9fe33962ead50d68", pairs="0700db133fa5e9e2", abstract="8f38af3d1a296208")
+GOLDEN = dict(freeform="b0bbd3fdb990895f", basic="9fe33962ead50d68",
+              pairs="0700db133fa5e9e2", abstract="8f38af3d1a296208")
 
 def digest(problems):
     "A short digest of what the problems are: their programs, names, concepts and splits."

@@ -26,18 +26,14 @@ def _cpu_seconds(work):
     out = work()
     return out, max(time.process_time() - start, 1e-9)
 
-def _drawing_rows(pictures):
-    "Pictures a second at three sizes, from marks and from programs."
-    rows = []
-    for px in (64, 128, 512):
-        part = pictures.pick(np.arange(pictures.n//(4 if px == 512 else 1)))
-        ink = ink_marks(part.actions, part.poses, part.image)
-        rasterise(ink, px)  # what is compiled or loaded once is not counted
-        work = {"drawing only": lambda: rasterise(ink, px), "from programs": lambda: part.draw(px)}
-        for what, draw in work.items():
-            rows.append(dict(what=f"renderer, {what}, {px} px", unit="images a cpu-second",
-                             value=part.n/_cpu_seconds(draw)[1]))
-    return rows
+def _drawing_rows(pictures, px):
+    "Pictures a second at one size, from marks and from programs."
+    ink = ink_marks(pictures.actions, pictures.poses, pictures.image)
+    rasterise(ink, px)  # what is compiled or loaded once is not counted
+    work = {"drawing only": lambda: rasterise(ink, px), "from programs": lambda: pictures.draw(px)}
+    unit = "images a cpu-second"
+    return [dict(what=f"renderer, {what}, {px} px", unit=unit, value=pictures.n/_cpu_seconds(draw)[1])
+            for what, draw in work.items()]
 
 # %% ../../nbs/api/920_bench_bongard.ipynb #19ba5394
 def _solver_step(net, optimizer, bank, batch, random, clock):
@@ -85,7 +81,8 @@ def bongard_bench(
         problems, seconds = _cpu_seconds(lambda: bongard_benchmark(1, scale=.01 if quick else 1.))
         rows = [dict(what="sampler", unit="cpu-s for 12,000 problems", value=seconds*12_000/len(problems))]
         some = rng(0, "bench").integers(0, problems.pictures.n, 70 if quick else 700)
-        rows += _drawing_rows(problems.pictures.pick(some))
+        for px in (64, 128, 512):
+            rows += _drawing_rows(problems.pictures.pick(some[:len(some)//4] if px == 512 else some), px)
         peak = sgemm_rate(where, 512, 3)
         rows += [_training_row(problems, m, size, alpha, batch, where, peak, 2 if quick else 5) for m in names]
     table = pd.DataFrame(rows)
