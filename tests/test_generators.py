@@ -43,6 +43,8 @@ def test_trained_sampled_kept_and_read(model, tmp_path):
     before = [v.clone() for v in net.parameters()]
     state = train_one_shot_generator(net, bank(), tiny(model, steps=2))
     assert state.step == 2 and not all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+    assert not net.training
+    net.train()  # sampling leaves the mode as it was
     a, b, other = (net.sample(shown, 4, torch_rng(seed)) for seed in (0, 0, 1))
     assert a.shape == (3, 4, 1, 16, 16) and 0 <= a.min() and a.max() <= 1 and net.training
     assert torch.equal(a, b) and not torch.equal(a, other)
