@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fewshot_nb.core import InputError
-from fewshot_nb.data.features import feature_bank, features, named_features, read_split
+from fewshot_nb.data.features import feature_bank, features, read_split
+from fewshot_nb.studies.named_features import named_features
 
 
 @pytest.mark.parametrize("name, classes, novel, dim", [("grocery", 81, 26, 1024), ("caltech101", 101, 30, 1024)])
@@ -40,3 +41,59 @@ def test_label_order_does_not_matter():
 def test_infinite_rows_are_counted():
     x = np.ones((5, 2)); x[3, 1] = np.inf
     with pytest.raises(InputError, match="1 of 5 rows of features in features hold NaN or infinite values, the first is row 3"): feature_bank(x, range(5))
+
+
+X, Y = np.random.default_rng(0).normal(size=(40, 4)), np.repeat(np.arange(4), 10)
+
+
+@pytest.mark.parametrize("arrays, said", [
+    (dict(features=X.astype(">f4"), labels=Y.astype(">i8")), None),
+    (dict(features=X.astype(np.longdouble), labels=Y.astype(np.longdouble)), None),
+    (dict(features=X, labels=Y, y=Y), None),
+    (dict(features=X, embeddings=X + 1, labels=Y), "different features under two names, features and embeddings"),
+    (dict(features=X, labels=Y, y=Y[::-1]), "different labels under two names, labels and y"),
+    (dict(features=X, labels=Y, scale="wide"), "scale of f.npz must be one number"),
+    (dict(features=X, labels=Y, scale=[1., 2]), "scale of f.npz must be one number"),
+    (dict(features=X, labels=np.where(Y == 1, 1e300, Y)), "no whole numbers, such as 1e.300"),
+    (dict(features=X, labels=np.where(Y == 1, np.inf, Y)), "no whole numbers, such as inf"),
+    (dict(features=X, labels=Y + 1j), "labels of type complex128"),
+    (dict(features=X + 1j, labels=Y), "must be numbers, but are complex"),
+    (dict(features=X*1e300, labels=Y), "more than float32 carries"),
+    (dict(features=X*1e-300, labels=Y), "smaller than 1.2e-38"),
+    (dict(features=X, labels=np.array(["2020-01-01"]*40, "M8[D]")), "labels of type datetime64"),
+])
+def test_arrays_that_people_have(tmp_path, arrays, said):
+    np.savez(tmp_path/"f.npz", **arrays)
+    if said is None: assert features(tmp_path/"f.npz").novel.classes == 4
+    else:
+        with pytest.raises(InputError, match=said): features(tmp_path/"f.npz")
+
+
+@pytest.mark.parametrize("tensors, said", [
+    (dict(features=torch.tensor(X).bfloat16(), labels=torch.tensor(Y).bfloat16()), None),
+    (dict(features=torch.tensor(X, requires_grad=True), labels=torch.tensor(Y*1., requires_grad=True)), None),
+    (dict(features=torch.tensor(X).to_sparse(), labels=torch.tensor(Y)), None),
+    (dict(features=X.tolist(), labels=["a", "b", "c", "d"]*10), None),
+    (dict(features=torch.tensor(X), labels=torch.tensor(Y), scale=torch.tensor(2., requires_grad=True)), None),
+    (dict(features=torch.tensor(X), labels=[None]*40), "40 rows without a label"),
+    (dict(features=torch.tensor(X), labels=None), "labels of shape"),
+    (dict(features=torch.tensor(X), labels=torch.tensor(Y), split=3), "1 entries in split"),
+    (dict(features=torch.tensor(X, dtype=torch.complex64), labels=torch.tensor(Y)), "must be real numbers"),
+])
+@pytest.mark.filterwarnings("ignore:Validating sparse")
+def test_tensors_that_people_have(tmp_path, tensors, said):
+    torch.save(tensors, tmp_path/"f.pt")
+    if said is None: assert features(tmp_path/"f.pt").novel.classes == 4
+    else:
+        with pytest.raises(InputError, match=said): features(tmp_path/"f.pt")
+
+
+def test_a_fingerprint_is_of_features_labels_and_base_mean(tmp_path):
+    changed = [dict(), dict(features=X + 1e-6), dict(labels=np.roll(Y, 1)), dict(base_features=X), dict(base_features=X + 1)]
+    found = []
+    for arrays in changed:
+        np.savez(tmp_path/"f.npz", **{**dict(features=X, labels=Y), **arrays})
+        found.append(features(tmp_path/"f.npz").fingerprint)
+    assert len(set(found)) == 5
+    np.savez(tmp_path/"g.npz", features=X, labels=Y)
+    assert features(tmp_path/"g.npz").fingerprint == found[0]  # the name of the file does not matter
