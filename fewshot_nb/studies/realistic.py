@@ -12,7 +12,7 @@ import numpy as np, torch
 from .. import inference
 from ..evaluation.intervals import over_tasks, paired
 from ..core import InputError, choose
-from ..data.features import named_features
+from .named_features import named_features
 from ..claims.rules import Estimate
 from ..evaluation.evaluate import evaluate, method_parameters
 from ..evaluation.tuning import BALANCE_PARAMETERS, tune_method
