@@ -7,7 +7,7 @@ from scipy import ndimage
 
 from fewshot_nb.core import InputError
 from fewshot_nb.data import glyphs as module
-from fewshot_nb.data.glyphs import _codes, _unpack, alike, draw, glyph_alphabets, glyphs, ink, prune, raster, skeletons, strokes, thin
+from fewshot_nb.data.glyphs import _codes, _unpack, draw_glyphs, glyph_alphabets, glyph_likeness, glyphs, ink, prune, raster, skeletons, strokes, thin
 
 FEW = ["Greek", "Tifinagh", "Ogham"]
 
@@ -62,11 +62,11 @@ def test_a_subset_equals_the_same_alphabet_among_others(few, cache):
 
 def test_drawers_seeds_and_numbers_matter():
     lines = skeletons([0x3b1, 0x3b2])
-    same = draw(lines, 4)
-    assert (same == draw(lines, 4)).all()
-    assert (same != draw(lines, 5)).any() and (same != draw(lines, 4, seed=1)).any()
-    assert (same != draw(lines, 4, [1, 2], np.zeros(3, int))).any()
-    assert (draw(lines, 4, chunk=1) == same).all()
+    same = draw_glyphs(lines, 4)
+    assert (same == draw_glyphs(lines, 4)).all()
+    assert (same != draw_glyphs(lines, 5)).any() and (same != draw_glyphs(lines, 4, seed=1)).any()
+    assert (same != draw_glyphs(lines, 4, [1, 2], np.zeros(3, int))).any()
+    assert (draw_glyphs(lines, 4, chunk=1) == same).all()
 
 
 def test_ink_is_near_omniglots(few):
@@ -78,10 +78,10 @@ def test_ink_is_near_omniglots(few):
 @pytest.mark.parametrize("alphabets", [["Greek", "Cyrillic"], ["Armenian_small"], ["Syllabics_2"]])
 def test_no_twins(alphabets):
     codes = sum((_codes(s) for s in glyph_alphabets().set_index("alphabet").codes[alphabets]), [])
-    near = alike(codes)
+    near = glyph_likeness(codes)
     assert np.allclose(np.diag(near), 1, atol=1e-5)
     assert (near - 2*np.eye(len(codes))).max() <= .92
-    assert alike([ord("A"), 0x410]).min() > .97  # Latin and Cyrillic A: twins are seen as such
+    assert glyph_likeness([ord("A"), 0x410]).min() > .97  # Latin and Cyrillic A: twins are seen as such
 
 
 def test_thinning_keeps_pieces_and_holes_and_leaves_one_pixel():

@@ -12,10 +12,10 @@ from fewshot_nb.evaluation import omniglot as protocols
 from fewshot_nb.studies import omniglot as study
 from fewshot_nb.core import InputError, threads
 from fewshot_nb.data.omniglot import SPLITS, alphabets, in_part, omniglot
-from fewshot_nb.data.lake_runs import bank_of_runs, lake_runs, read_runs, run_table
+from fewshot_nb.data.lake_runs import bank_of_lake_images, read_lake_images, run_table
 from fewshot_nb.models import siamese as nets
 from fewshot_nb.models.core import embed, fresh
-from fewshot_nb.samplers import draw
+from fewshot_nb.samplers import draw_tasks, lake_image_tasks, lake_tasks
 
 
 @pytest.fixture(scope="module")
@@ -49,36 +49,36 @@ def test_gurmukhi_is_on_one_side_only():
 
 def test_runs_are_omniglot_pixel_by_pixel(bank, data):
     "The 800 images of the authors' zip are those that the table names, in the same order and with the same labels."
-    runs, tasks = read_runs(data), lake_runs(bank)
+    runs, tasks = read_lake_images(data), lake_tasks(bank)
     assert np.array_equal(bank.data[tasks.support][:, :, 0].numpy() > 0, runs.training)
     assert np.array_equal(bank.data[tasks.query][:, :, 0].numpy() > 0, runs.test)
     assert np.array_equal(tasks.query_labels.numpy(), runs.labels)
-    own, own_tasks = bank_of_runs(runs)
+    own, own_tasks = bank_of_lake_images(runs), lake_image_tasks(runs)
     assert torch.equal(own.take(own_tasks.query[3]), bank.take(tasks.query[3]))
 
 
 def test_published_distances_on_the_runs(data):
     "Pixels at 50 px err in 81.5 % of the trials, the modified Hausdorff distance at 105 px in 38.8 %, as Lake et al. say."
     z, part, head = study.fixed_embedding("pixels", "lake", data)
-    assert 100*protocols.problem_errors(z, [lake_runs(part)], head).mean() == pytest.approx(81.5)
+    assert 100*protocols.problem_errors(z, [lake_tasks(part)], head).mean() == pytest.approx(81.5)
     assert 100*study.hausdorff_on_runs(data).mean() == pytest.approx(38.75)
 
 
 def test_a_bank_without_the_run_alphabets(bank, data):
-    with pytest.raises(InputError, match="need alphabets that are not in this bank"): lake_runs(bank.select(in_part(bank.names, "lake", "background")))
-    with pytest.raises(InputError, match="omniglot_all_runs.zip"): read_runs(data/"none")
+    with pytest.raises(InputError, match="need alphabets that are not in this bank"): lake_tasks(bank.select(in_part(bank.names, "lake", "background")))
+    with pytest.raises(InputError, match="omniglot_all_runs.zip"): read_lake_images(data/"none")
 
 
 def test_within_alphabet_problems(bank):
     part = bank.select(in_part(bank.names, "lake", "evaluation"))
-    tasks = draw(part, protocols.problem_spec("within-alphabet", 20, 5), 2000)
+    tasks = draw_tasks(part, protocols.problem_spec("within-alphabet", 20, 5), 2000)
     groups = part.groups[tasks.classes]
     assert (groups == groups[:, :1]).all() and len(groups.unique()) == 20  # alphabets uniformly, whatever their size
     assert np.bincount(np.unique(groups[:, 0], return_inverse=True)[1]).min() > 60
     assert all((tasks.query_labels == k).sum(1).eq(1).all() for k in range(20))
     back = bank.select(in_part(bank.names, "lake", "background"))
-    with pytest.raises(InputError, match=r"Blackfoot.* \(14\)"): draw(back, protocols.problem_spec("within-alphabet", 20, 1), 1)
-    assert len(draw(back, protocols.problem_spec("within-alphabet", 20, 1, skip_small=True), 1024).classes[:, 0].unique()) > 26
+    with pytest.raises(InputError, match=r"Blackfoot.* \(14\)"): draw_tasks(back, protocols.problem_spec("within-alphabet", 20, 1), 1)
+    assert len(draw_tasks(back, protocols.problem_spec("within-alphabet", 20, 1, skip_small=True), 1024).classes[:, 0].unique()) > 26
 
 
 def test_a_better_embedding_is_better_everywhere(data):
@@ -170,5 +170,5 @@ def test_training_helps_on_new_alphabets(data):
     part = part.select(part.groups < part.groups.min() + 3)
     with threads(1):  # two threads that wait for each other on a busy machine take many times as long
         model, _ = train_siamese(None, omniglot(24, "lake", "background", data=data), steps=60, batch=12, shared=True)
-        before, after = (protocols.problem_errors(embed(m, part, batch=200), [draw(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean() for m in (fresh(nets.Siamese, 0), model))
+        before, after = (protocols.problem_errors(embed(m, part, batch=200), [draw_tasks(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean() for m in (fresh(nets.Siamese, 0), model))
     assert after < before - .05

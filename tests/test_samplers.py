@@ -5,7 +5,7 @@ import torch
 from hypothesis import given as forall, settings, strategies as st
 
 from fewshot_nb.core import InputError
-from fewshot_nb.samplers import Balanced, Dirichlet, TaskSpec, distinct, draw, joined, largest_remainder, marginal, rectangles, stream
+from fewshot_nb.samplers import Balanced, Dirichlet, TaskSpec, distinct, draw_tasks, join_tasks, largest_remainder, marginal, rectangles, stream
 
 few = settings(max_examples=25, deadline=None)
 
@@ -33,7 +33,7 @@ def cases(draw_):
 @forall(cases(), st.integers(0, 2**40))
 def test_every_task_keeps_its_promises(case, seed):
     spec, labels = case
-    tasks, truth = draw(labels, spec, 40, seed=seed), torch.from_numpy(labels)
+    tasks, truth = draw_tasks(labels, spec, 40, seed=seed), torch.from_numpy(labels)
     assert tasks.support.shape == (40, spec.way*spec.shot) and tasks.query.shape == (40, spec.n_query)
     for index, label in [(tasks.support, tasks.support_labels), (tasks.query, tasks.query_labels)]:
         assert (truth[index] == tasks.classes.gather(1, label)).all()  # labels are right
@@ -52,8 +52,8 @@ def test_every_task_keeps_its_promises(case, seed):
 @forall(cases(), st.integers(1, 900), st.integers(0, 2100), st.integers(1, 1200))
 def test_a_task_depends_on_its_number_only(case, batch, start, n):
     spec, labels = case
-    whole = draw(labels, spec, start + n, seed=3)[start:]
-    streamed = joined(list(stream(labels, spec, n, seed=3, batch=batch, start=start)))
+    whole = draw_tasks(labels, spec, start + n, seed=3)[start:]
+    streamed = join_tasks(list(stream(labels, spec, n, seed=3, batch=batch, start=start)))
     for name in ["support", "query", "support_labels", "query_labels", "classes", "redrawn"]:
         assert torch.equal(getattr(whole, name), getattr(streamed, name)), name
     assert streamed.start == whole.start == start
@@ -61,7 +61,7 @@ def test_a_task_depends_on_its_number_only(case, batch, start, n):
 
 def test_seeds_and_specs_differ():
     labels = np.repeat(np.arange(20), 100)
-    a, b = draw(labels, TaskSpec(), 50, seed=0), draw(labels, TaskSpec(), 50, seed=1)
+    a, b = draw_tasks(labels, TaskSpec(), 50, seed=0), draw_tasks(labels, TaskSpec(), 50, seed=1)
     assert not torch.equal(a.query, b.query)
 
 
@@ -93,7 +93,7 @@ def test_rounding_is_the_nearest_vector_of_whole_numbers():
 def test_support_images_are_uniform():
     "Every image of every class is as likely as any other to be support and to be query."
     labels = np.repeat(np.arange(6), 12)
-    tasks = draw(labels, TaskSpec(way=3, shot=2, n_query=6), 6000)
+    tasks = draw_tasks(labels, TaskSpec(way=3, shot=2, n_query=6), 6000)
     for index in (tasks.support, tasks.query):
         times = np.bincount(index.ravel().numpy(), minlength=72)
         expected = index.numel()/72
@@ -102,14 +102,14 @@ def test_support_images_are_uniform():
 
 def test_a_class_that_is_just_large_enough():
     labels = np.repeat(np.arange(5), 20)
-    tasks = draw(labels, TaskSpec(shot=5, n_query=75), 30)
+    tasks = draw_tasks(labels, TaskSpec(shot=5, n_query=75), 30)
     assert (torch.cat([tasks.support, tasks.query], 1).sort(1).values == torch.arange(100)).all()
 
 
 def test_groups_are_uniform_and_not_mixed():
     groups = np.repeat([0, 1, 2], [30, 5, 5])
     labels = np.repeat(np.arange(40), 20)
-    tasks = draw(labels, TaskSpec(within="alphabet", n_query=5), 6000, groups=groups)
+    tasks = draw_tasks(labels, TaskSpec(within="alphabet", n_query=5), 6000, groups=groups)
     drawn = groups[tasks.classes]
     assert (drawn == drawn[:, :1]).all()
     assert (np.abs(np.bincount(drawn[:, 0]) - 2000) < 5*np.sqrt(2000)).all()  # by alphabet, not by number of classes
@@ -117,7 +117,7 @@ def test_groups_are_uniform_and_not_mixed():
 
 def test_cut_tasks_come_in_rectangles():
     labels = np.repeat(np.arange(8), 25)
-    tasks = draw(labels, TaskSpec(shot=5, marginal="dirichlet(1)", protocol="veilleux2021"), 300)
+    tasks = draw_tasks(labels, TaskSpec(shot=5, marginal="dirichlet(1)", protocol="veilleux2021"), 300)
     seen = []
     for which, part in rectangles(tasks):
         assert (part.query >= 0).all() and (part.query_labels >= 0).all() and part.counts.max() <= 25
@@ -128,8 +128,8 @@ def test_cut_tasks_come_in_rectangles():
 
 def test_redraw_warning_and_refusal():
     labels = np.repeat(np.arange(10), 30)
-    with pytest.warns(UserWarning, match="were drawn again"): draw(labels, TaskSpec(shot=5, marginal="dirichlet(2)"), 10)
-    with pytest.raises(InputError, match="More than 95 %"): draw(labels, TaskSpec(shot=5, n_query=120, marginal="dirichlet(0.5)"), 10)
+    with pytest.warns(UserWarning, match="were drawn again"): draw_tasks(labels, TaskSpec(shot=5, marginal="dirichlet(2)"), 10)
+    with pytest.raises(InputError, match="More than 95 %"): draw_tasks(labels, TaskSpec(shot=5, n_query=120, marginal="dirichlet(0.5)"), 10)
 
 
 @few
@@ -140,6 +140,6 @@ def test_a_marginal_survives_its_word(m):
 
 def test_support_does_not_depend_on_the_marginal():
     labels = np.repeat(np.arange(9), 90)
-    one, *others = [draw(labels, TaskSpec(shot=3, marginal=m, protocol=p), 1500)
+    one, *others = [draw_tasks(labels, TaskSpec(shot=3, marginal=m, protocol=p), 1500)
                     for m in ("balanced", "dirichlet(1)", (75, 0, 0, 0, 0)) for p in ("disjoint", "veilleux2021")]
     for tasks in others: assert torch.equal(tasks.support, one.support) and torch.equal(tasks.classes, one.classes)

@@ -19,12 +19,12 @@ from .intervals import over_tasks
 from ..core import InputError, choose, device as named_device
 from ..data.bank import Bank
 from ..data.omniglot import SPLITS, in_part
-from ..data.lake_runs import lake_runs, run_table
+from ..data.lake_runs import run_table
 from ..data.source import characters
 from ..models import siamese as nets
 from ..models.core import embed
 from ..models.heads import HEADS, attention_logits
-from ..samplers import TaskSpec, stream
+from ..samplers import TaskSpec, lake_tasks, stream
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #36be959a
 OMNIGLOT_PROTOCOLS = {"unstructured": None, "within-alphabet": "alphabet"}  # name: `within` of the sampler
@@ -198,7 +198,7 @@ def _with_groups(z, problems, head, part):
 
 def _runs(z, bank, split, head):
     "Rows of Lake's runs: all, and those whose alphabet this split keeps for the test."
-    try: tasks = lake_runs(bank)
+    try: tasks = lake_tasks(bank)
     except InputError: return []
     wrong, alphabets = problem_errors(z, [tasks], head), run_table().alphabet
     by = {a: [float(wrong[alphabets == a].mean()), int((alphabets == a).sum())] for a in alphabets.unique()}
