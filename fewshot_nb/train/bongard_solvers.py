@@ -14,7 +14,7 @@ from torch import nn
 from ..core import InputError, device as find_device, rng
 from ..data.bongard.render import PictureBank
 from ..models.bongard_solvers import SIDE_SHOTS
-from ..samplers import TaskBatch, given
+from ..samplers import TaskBatch, given_tasks
 from .loop import State, descend, run_steps
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #42323fb6
@@ -49,7 +49,7 @@ def bongard_tasks(
     swap = keys[:, 14, None] < .5  # which query comes first must not tell its label
     query, labels = (np.where(swap, v[:, ::-1], v) for v in (query, labels))
     support = images[:, :, :SIDE_SHOTS].reshape(-1, 2*SIDE_SHOTS)
-    return given(support, query, np.repeat([0, 1], SIDE_SHOTS), labels, 2*which[:, None] + np.arange(2))
+    return given_tasks(support, query, np.repeat([0, 1], SIDE_SHOTS), labels, 2*which[:, None] + np.arange(2))
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #dc030e2e
 def solver_episode(
