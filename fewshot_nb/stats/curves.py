@@ -256,7 +256,7 @@ def three_pictures(
 ):  # matplotlib's figure
     "Diversity and recognizability over a setting, and the path through the plane (Boutin et al. 2022, S13 to S20)."
     fig, axes = plt.subplots(1, 3, figsize=(9.6, 3), layout="constrained")
-    looks = {k: plots.look(k, i) for i, k in enumerate(tables)}
+    looks = {k: plots.model_look(k, i) for i, k in enumerate(tables)}
     for ax, y, people in zip(axes, PLANE_AXES, human or (None, None)):
         for k, table in tables.items():
             _over(ax, table, by, y, how, looks[k])
