@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np, torch
 from .. import core
 from ..core import InputError, choose, settings_from
-from ..data.lake_runs import lake_runs
+from ..samplers import lake_tasks
 from ..data.omniglot import SPLITS
 from ..data.source import characters
 from ..evaluation.intervals import over_tasks
@@ -202,7 +202,7 @@ def hausdorff_on_runs(
 ) -> np.ndarray:  # (20,) share of wrong trials
     "The error of the exact modified Hausdorff distance in each of Lake's runs, at 105 px (Lake et al.: 38.8 %)."
     bank = characters(105, "lake", "evaluation", data)
-    tasks = lake_runs(bank)
+    tasks = lake_tasks(bank)
     wrong = []
     for s, q, y in zip(tasks.support, tasks.query, tasks.query_labels):  # 20 runs, 400 pairs each
         d = modified_hausdorff(bank.data[q][:, 0] > 0, bank.data[s][:, 0] > 0)
