@@ -56,7 +56,7 @@ def train_adversarial(
     where = find_device(device)
     models, critics, seeds = _as_many(model, critic, seed, bank.shape[-1])
     _check_adversarial(batch, how)
-    bank = bank.to(where)
+    if bank.device != where: bank = bank.to(where)
     for net in (*models, *critics): net.to(where)
     table, prototypes = pair_tables(bank, how.pairs, prototypes)
     state, at_once = _adversarial_state(models, critics, seeds, where, lr, how.betas)
