@@ -357,7 +357,8 @@ def _human_arrays(bank, features, prototypes, concepts, drawings):
     found |= {f"{net} places": p[0].astype(np.float32) for net, p in places.items()}
     found |= {f"{net} silhouette": class_silhouette(f) for net, f in features.items()}
     return dict(found, names=np.array(bank.names), ink=_class_ink(bank), shown=shown, size=bank.shape[-1],
-                spread=spread, drawings=_packed_drawings(bank, prototypes, shown, drawings), placed_by=places["simclr"][1])
+                spread=spread, drawings=_packed_drawings(bank, prototypes, shown, drawings),
+                placed_by=places["simclr"][1])
 
 def _class_ink(bank):
     "The mean share of the image that is stroke, of each class."

@@ -335,7 +335,7 @@ def train_one_shot_generator(
     bank: Bank,  # the images to learn from
     row: dict | list,  # see `generator_settings`; or several that `seeds_together` puts together
     prototypes: Int[Tensor, "class"] | None = None,  # the number in `bank` of each class's prototype; VAE-NS needs none
-    **kwargs,  # `compile` (one of `train.compiling.COMPILE`), `checkpoint`, `desc`, and what `train.loop.run_steps` takes
+    **kwargs,  # `compile` (one of `train.compiling.COMPILE`), `checkpoint`, `desc`, what `train.loop.run_steps` takes
 ) -> State:
     "Train a generator of any kind, resumable bit for bit on a CPU."
     rows = row if isinstance(row, list) else [row]

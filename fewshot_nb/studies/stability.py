@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA', 'NESTED_FORMULA', 'learner_configuration',
            'learner_schedule', 'nudge_weights', 'stability_banks', 'photographs_at_hand', 'StabilitySettings',
-           'pixel_moments', 'stability_row', 'stability_gflop', 'labelled_runs', 'launch_pairs', 'mean_comparisons',
-           'pooled_spread', 'stability_hypotheses', 'determinism_row', 'protonet_row']
+           'pixel_moments', 'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
+           'mean_comparisons', 'pooled_spread', 'stability_hypotheses', 'determinism_row', 'protonet_row']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
 import functools, time
@@ -17,7 +17,7 @@ from ..core import InputError, choose, device as find_device, settings_from, thr
 from ..data.photographs import find_photographs, photograph_bank
 from ..data.source import characters
 from ..engine.determinism import deterministic, fingerprint, seed_everything
-from ..stats.priors import published_space
+from ..stats.priors import note_design, published_space, study_design
 from ..stats.mixed import lmm
 from ..train.episodic import LearnerTraining, fresh_learner, score_learner, train_learner
 from ..train.loop import TrainingBrokeDown
@@ -203,6 +203,22 @@ def stability_gflop(
     conv = pixels*(9*w + 9*w*w*(1/4 + 1/16 + 1/64))
     return 6e-9*conv*(25 + 75)*(setting["steps"] or 25_000)
 
+# %% ../../nbs/api/845_studies_stability.ipynb #2f21d51c
+def note_searched_design(
+    name: str,  # of an experiment of this study: "exp_stability"
+    profile: str,  # smoke, laptop, gpu, paper; nothing is noted for committed
+    data="auto",  # as for `stability_banks`
+    out="runs/results",  # the folder of all results
+):
+    "Note the design of a table in its folder, or refuse to add to one of another design."
+    from fewshot_nb.engine.experiment import find
+    if profile == "committed": return
+    about = find(name)
+    folder = about.folder(profile, out, about.source(data))
+    settings = about.profiles[profile]
+    names = dict.fromkeys(LEARNER_SPACES[learner] for learner in settings.get("learner", ["protonet"]))
+    note_design(folder, study_design(settings, [published_space(n) for n in names]))
+
 # %% ../../nbs/api/845_studies_stability.ipynb #1178d22f
 PUBLISHED_FORMULA = "accuracy ~ experiment + (1|seed) + (1|repeat)"  # the study's model, Eq. 5
 # ours: the residual is what repeats and launches differ by
@@ -313,9 +329,10 @@ def protonet_row(
     setting: dict,  # normalise, configuration, seed; long and long_seed, and what `stability_row` takes
     data="auto",  # as for `stability_banks`
     device="auto",  # where to train
-    images: str = "characters",  # as for `stability_banks`
+    source: str = "glyphs",  # glyphs, or a set of photographs, see `photographs_at_hand`
 ) -> dict:  # as for `stability_row`; best_epoch and epochs of the long training, or 0
     "One of the runs of Table 6."
+    images = "characters" if source == "glyphs" else source
     s = {k: v for k, v in setting.items() if k not in ("long", "long_seed")} | dict(learner="protonet", images=images)
     row = stability_row(s, data, device) | dict(best_epoch=0, epochs=0, long_accuracy=float("nan"))
     default = s["configuration"] < 0 and not s["normalise"]

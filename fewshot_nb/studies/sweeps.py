@@ -46,8 +46,11 @@ def sweep_setting(
 
 def sweep_row(
     setting: dict | list,  # of a sweep's grid; or several that `generators.seeds_together` puts together
+    folder=None,  # where checkpoint and sample sheets go
     data: str = "auto",  # see `data.source`
-    **kwargs,  # for `generation.generation_row`: folder, critics, device, ...
+    critics: str = "auto",  # see `models.critics.read_critics`
+    device="auto",  # where to compute
+    **kwargs,  # for `generation.generation_row`
 ) -> dict | list:  # the setting, then what `generation` tells of the model, `sets_done` and `steps_done`
     "One row of a sweep: train a generator under a setting and judge it."
     several = isinstance(setting, list)
@@ -55,7 +58,8 @@ def sweep_row(
     if each[0].get("volume"):
         classes = generation.fit_and_judged(each[0].get("image_size") or 50, str(data))[0].classes
     meant = [sweep_setting(s, classes) for s in each]
-    found = generation.generation_row(meant if several else meant[0], data=data, **kwargs)
+    where = dict(folder=folder, data=data, critics=critics, device=device)
+    found = generation.generation_row(meant if several else meant[0], **where, **kwargs)
     rows = found if several else [found]
     rows = [{**r, **s, "sets_done": r.get("sets"), "steps_done": r["steps"]} for r, s in zip(rows, each)]
     return rows if several else rows[0]
