@@ -28,10 +28,17 @@ def features_of(
     return f[rows.to(f.device)]
 
 def _checked(features, what="features", least=2):
-    if features.ndim != 3: raise InputError(f"{what} must have the shape (class, sample, dim), but got {tuple(features.shape)}.")
-    if features.shape[1] < least: raise InputError(f"Diversity needs 2 or more samples of each class, but {what} has the shape {tuple(features.shape)}.")
+    if features.ndim != 3:
+        raise InputError(f"{what} must have the shape (class, sample, dim), but got {tuple(features.shape)}.")
+    if features.shape[1] < least:
+        raise InputError(
+            f"Diversity needs 2 or more samples of each class, but {what} has the shape {tuple(features.shape)}.")
     bad = (~features.isfinite()).flatten(1).any(1).nonzero()[:, 0]
-    if len(bad): raise InputError(f"{what} holds NaN or infinite values in {len(bad)} of {len(features)} classes, the first is class {int(bad[0])}: repair or leave out its images.")
+    if len(bad):
+        raise InputError(
+            f"{what} holds NaN or infinite values in {len(bad)} of {len(features)} classes, the "
+            f"first is class {int(bad[0])}: repair or leave out its images."
+        )
     return features
 
 # %% ../nbs/api/550_metrics.ipynb #9a9f81c1
@@ -74,7 +81,8 @@ def diversity(
 def _distances(query, support):
     "Distances (class, sample, class) of each query to each class's support."
     c, n, d = query.shape
-    return torch.cdist(query.reshape(c*n, d), support, compute_mode="donot_use_mm_for_euclid_dist").reshape(c, n, len(support))
+    return torch.cdist(query.reshape(c * n, d), support, compute_mode="donot_use_mm_for_euclid_dist").reshape(
+        c, n, len(support))
 
 def _own(distances):
     "Distances (class, sample) to the own class's support."
@@ -94,7 +102,11 @@ def win_chance(
     free, chance = classes - 1 - m - t, np.zeros(m.shape)
     for j in range(min(way - 1, int(t.max(initial=0))) + 1):  # j of the tied classes are in the task
         possible = (j <= t) & (way - 1 - j <= free)
-        log = _log_choose(np.where(possible, free, way), way - 1 - j) + _log_choose(np.where(possible, t, j), j) - _log_choose(classes - 1, way - 1)
+        log = (
+            _log_choose(np.where(possible, free, way), way - 1 - j)
+            + _log_choose(np.where(possible, t, j), j)
+            - _log_choose(classes - 1, way - 1)
+        )
         chance += np.where(possible, np.exp(log)/(j + 1), 0)
     return torch.from_numpy(chance)
 
@@ -115,7 +127,8 @@ def balanced_tasks(
         np.put_along_axis(late, order[-1][:, classes - tail:], True, axis=1)
         start = np.argsort(g.random((groups, classes)) + late, 1)[:, :way - tail if tail else 0]
         rest = g.random((groups, classes))
-        np.put_along_axis(rest, start, -np.ones(start.shape), axis=1)  # the start keeps its places, the others follow in random order
+        # the start keeps its places, the others follow in random order
+        np.put_along_axis(rest, start, -np.ones(start.shape), axis=1)
         after = np.argsort(rest, 1)[:, start.shape[1]:]
         order.append(np.concatenate([start, after], 1))
     return np.concatenate(order, 1).reshape(-1, way)
@@ -125,25 +138,34 @@ Recognizability = namedtuple("Recognizability", "mean se per_class se_per_class 
 
 def recognizability(
     query: Float[Tensor, "class sample dim"],  # ProtoNet embeddings of the drawings to be recognized
-    support: Float[Tensor, "class dim"],  # ProtoNet embedding of each class's one support image, its prototype
+    support: Float[
+        Tensor, "class dim"],  # ProtoNet embedding of each class's one support image, its prototype
     way: int = 20,  # classes of a task, 2 .. classes
     method: str = "exact",  # "exact": expected over all choices of distractors; "sampled": random tasks
     queries: int = 500,  # of each class, in sampled tasks: 150 classes make 3,750 tasks of 20
     seed: int = 0,  # of sampled tasks
     count: Bool[Tensor, "class sample"] | None = None,  # which queries count; None: all
-) -> Recognizability:  # mean 0..1, its standard error (0 if exact), both for each class, number of sampled tasks (0 if exact)
+) -> (
+    Recognizability
+):  # mean 0..1, its standard error (0 if exact), both for each class, number of sampled tasks (0 if exact)
     "One-shot accuracy by the nearest support (Boutin et al. 2022, section 3): 1 is always recognized, 1/way is chance."
     choose(method, ("exact", "sampled"), "method")
     query = _checked(query, "query", least=1)
     classes, samples, _ = query.shape
-    if support.shape != (classes, query.shape[2]): raise InputError(f"support must have the shape (class, dim) = {(classes, query.shape[2])} to fit the queries, but has {tuple(support.shape)}.")
+    if support.shape != (classes, query.shape[2]):
+        raise InputError(
+            f"support must have the shape (class, dim) = {(classes, query.shape[2])} to fit the "
+            f"queries, but has {tuple(support.shape)}."
+        )
     _checked(support[:, None], "support", least=1)
-    if not 2 <= way <= classes: raise InputError(f"way={way} is not possible with {classes} classes: take 2 to {classes}.")
+    if not 2 <= way <= classes:
+        raise InputError(f"way={way} is not possible with {classes} classes: take 2 to {classes}.")
     d = _distances(query, support.to(query))
     nearer, tied = (d < _own(d)[..., None]).sum(-1), (d == _own(d)[..., None]).sum(-1) - 1
     chance = win_chance(nearer, tied, classes, way)
     count = torch.ones(classes, samples, dtype=torch.bool) if count is None else torch.as_tensor(count).cpu()
-    if (n := count.sum(1)).min() == 0: raise InputError(f"Class {int(n.argmin())} has no query that counts: leave the class out.")
+    if (n := count.sum(1)).min() == 0:
+        raise InputError(f"Class {int(n.argmin())} has no query that counts: leave the class out.")
     if method == "sampled": return _sampled(d.cpu(), chance, count, way, queries, seed)
     per_class = (chance*count).sum(1)/n
     return Recognizability(per_class.mean().item(), 0., per_class, torch.zeros_like(per_class), 0)
@@ -155,7 +177,8 @@ def _sampled(d, chance, count, way, queries, seed):
     # the how-manyth appearance of its class each place of each task is: this decides which sample is the query
     order = torch.argsort(tasks.flatten(), stable=True)
     nth = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)) % (len(order)//classes)).view_as(tasks)
-    keys = torch.from_numpy(rng(seed, "queries").random((classes, samples))) + 2*~count  # those that do not count come last
+    # those that do not count come last
+    keys = torch.from_numpy(rng(seed, "queries").random((classes, samples))) + 2*~count
     sample = keys.argsort(1)[tasks, nth % count.sum(1)[tasks]]
     far = d[tasks, sample].gather(2, tasks[:, None].expand(-1, way, -1))  # (task, query, way)
     own = far.diagonal(dim1=1, dim2=2)[..., None]
@@ -179,16 +202,27 @@ def agreement(
     level: float = .95,  # of the intervals
     seed: int = 0,  # of the draws
 ) -> Agreement:
-    "Spearman's correlation with its p-value, Pearson's and its square, and percentile bootstrap intervals over classes."
+    """Spearman's correlation with its p-value, Pearson's and its square, and percentile bootstrap
+    intervals over classes."""
     a, b = (np.asarray(torch.as_tensor(x).cpu(), float) for x in (a, b))
-    if a.shape != b.shape or a.ndim != 1 or len(a) < 3: raise InputError(f"Correlations need two measures of the same 3 or more classes, but got the shapes {a.shape} and {b.shape}.")
-    if not (np.isfinite(a) & np.isfinite(b)).all() or a.std() == 0 or b.std() == 0: raise InputError("Correlations need finite measures that are not all equal: leave such classes out.")
+    if a.shape != b.shape or a.ndim != 1 or len(a) < 3:
+        raise InputError(
+            f"Correlations need two measures of the same 3 or more classes, but got the shapes {a.shape} and {b.shape}."
+        )
+    if not (np.isfinite(a) & np.isfinite(b)).all() or a.std() == 0 or b.std() == 0:
+        raise InputError("Correlations need finite measures that are not all equal: leave such classes out.")
     from scipy import stats  # a second to import, and few need it
     rho, p = stats.spearmanr(a, b)
     r = stats.pearsonr(a, b)[0]
     take = rng(seed, "agreement").integers(len(a), size=(draws, len(a)))
     with np.errstate(invalid="ignore"):  # a draw of one class only has no correlation, and is left out
-        boot = [_rowwise(stats.rankdata(a[take], axis=1), stats.rankdata(b[take], axis=1)), _rowwise(a[take], b[take])**2] if draws else [np.array([np.nan])]*2
+        boot = (
+            [
+                _rowwise(stats.rankdata(a[take], axis=1), stats.rankdata(b[take], axis=1)),
+                _rowwise(a[take], b[take]) ** 2]
+            if draws
+            else [np.array([np.nan])] * 2
+        )
     ends = [np.nanquantile(x, [(1 - level)/2, (1 + level)/2]) if draws else (np.nan, np.nan) for x in boot]
     return Agreement(float(rho), float(p), *map(float, ends[0]), float(r), float(r**2), *map(float, ends[1]), len(a))
 
@@ -205,7 +239,8 @@ def place(
     **kwargs,  # for `recognizability`: way, method, queries, seed, count
 ) -> tuple:  # (diversity (class,) in SimCLR's features, Recognizability)
     "Where drawings lie on the plane, class by class: diversity after SimCLR, recognizability after ProtoNet."
-    with torch.no_grad(): query, support = critics.proto_net.head(features["proto_net"]), critics.proto_net.head(support)
+    with torch.no_grad():
+        query, support = critics.proto_net.head(features["proto_net"]), critics.proto_net.head(support)
     return diversity(features["simclr"]), recognizability(query, support, **kwargs)
 
 def human_features(
@@ -229,28 +264,39 @@ def human_point(
     features: dict | None = None,  # of `human_features`, where they are there already
     **kwargs,  # for `recognizability`: way, method, queries, seed, count
 ) -> dict:  # diversity and recognizability (0..1), each the mean over classes, with `_se` over classes; `critics`; `classes`
-    "People's place on the plane (Boutin et al. 2022, Fig. 3a); a prototype may be its own query, as in the authors' code."
+    """People's place on the plane (Boutin et al. 2022, Fig. 3a); a prototype may be its own query, as
+    in the authors' code."""
     f = human_features(bank, critics) if features is None else features
     which = prototype_index(f[choose(support, ("simclr", "proto_net"), "support")])
     d, r = place(f, at(f["proto_net"], which), critics, **kwargs)
     se = lambda x: (x.std()/len(x)**.5).item()
-    return dict(diversity=d.mean().item(), diversity_se=se(d), recognizability=r.mean, recognizability_se=se(r.per_class), critics=critics.name, classes=len(d))
+    return dict(
+        diversity=d.mean().item(), diversity_se=se(d), recognizability=r.mean,
+        recognizability_se=se(r.per_class), critics=critics.name, classes=len(d))
 
 # %% ../nbs/api/550_metrics.ipynb #e97cc5de
 def distance_to_humans(
     models,  # (model, 2) diversity and recognizability of each model
     human,  # (2,) those of people
 ) -> Float[np.ndarray, "model"]:
-    "Distance of each model to people on the plane whose axes are z-scored over all models and people (Boutin et al. 2022, Fig. 5)."
+    """Distance of each model to people on the plane whose axes are z-scored over all models and
+    people (Boutin et al. 2022, Fig. 5)."""
     points = np.concatenate([np.asarray(models, float).reshape(-1, 2), np.asarray(human, float).reshape(1, 2)])
-    if len(points) < 2 or not np.isfinite(points).all(): raise InputError("Distances to people need one or more models with finite diversity and recognizability.")
+    if len(points) < 2 or not np.isfinite(points).all():
+        raise InputError(
+            "Distances to people need one or more models with finite diversity and recognizability.")
     spread = points.std(0)
-    if (spread == 0).any(): raise InputError("All models and people have the same diversity or recognizability, so this axis has no scale: add models.")
+    if (spread == 0).any():
+        raise InputError(
+            "All models and people have the same diversity or recognizability, so this axis has no scale: add models."
+        )
     z = (points - points.mean(0))/spread
     return np.sqrt(((z[:-1] - z[-1])**2).sum(1))
 
 # %% ../nbs/api/550_metrics.ipynb #6eb4fd99
-PAIRS = dict(H3=("proto_net std", "simclr std"), H5=("proto_net cosine", "simclr cosine"), H6=("proto_net std", "proto_net cosine"), H7=("simclr std", "simclr cosine"))
+PAIRS = dict(
+    H3=("proto_net std", "simclr std"), H5=("proto_net cosine", "simclr cosine"),
+    H6=("proto_net std", "proto_net cosine"), H7=("simclr std", "simclr cosine"))
 
 def human_rows(
     bank,  # a `Bank` of test characters with classes of one size
@@ -261,23 +307,36 @@ def human_rows(
     seed: int = 0,  # of sampled tasks and bootstrap draws
     features: dict | None = None,  # of `human_features`, where they are there already
 ) -> pd.DataFrame:
-    "Tidy rows `claim, quantity, value, se, low, high, n, critics, data`: what the paper says of people and critics; recognizability in %."
+    """Tidy rows `claim, quantity, value, se, low, high, n, critics, data`: what the paper says of
+    people and critics; recognizability in %."""
     rows = []
     def row(claim, quantity, value, **more): rows.append(dict(claim=claim, quantity=quantity, value=value, **more))
     if train is not None:
-        for name, b in [("test", bank), ("train", train)]: row("D1", f"{name} classes", b.classes); row("D1", f"{name} images", b.n)
+        for name, b in [("test", bank), ("train", train)]:
+            row("D1", f"{name} classes", b.classes)
+            row("D1", f"{name} images", b.n)
         alphabets = len(torch.cat([bank.groups, train.groups]).unique())
-        for what, v in [("classes", bank.classes + train.classes), ("images", bank.n + train.n), ("alphabets", alphabets)]: row("D2", f"all {what}", v)
+        for what, v in [
+            ("classes", bank.classes + train.classes), ("images", bank.n + train.n),
+            ("alphabets", alphabets)]:
+            row("D2", f"all {what}", v)
     row("A1", "parameters of ProtoNet", parameter_count(critics.proto_net))
     row("A2", "parameters of SimCLR", parameter_count(critics.simclr))
     f = human_features(bank, critics) if features is None else features
     measures = {f"{net} {kind}": diversity(f[net], kind) for net in ("proto_net", "simclr") for kind in DISPERSIONS}
     for name, d in measures.items():
-        row("H1" if name == "simclr std" else None, f"human diversity, {name}", d.mean().item(), se=(d.std()/len(d)**.5).item(), n=len(d))
+        row(
+            "H1" if name == "simclr std" else None, f"human diversity, {name}", d.mean().item(),
+            se=(d.std() / len(d) ** 0.5).item(), n=len(d))
     for claim, support in [("H2a", "simclr"), ("H2b", "proto_net")]:
         for method in ("exact", "sampled"):
-            _, r = place(f, at(f["proto_net"], prototype_index(f[support])), critics, way=way, method=method, queries=queries, seed=seed)
-            row(claim if method == "exact" else None, f"human recognizability %, {support} prototypes, {method}", 100*r.mean, se=100*r.se, n=r.tasks or bank.classes)
+            _, r = place(
+                f, at(f["proto_net"], prototype_index(f[support])), critics, way=way, method=method,
+                queries=queries, seed=seed)
+            row(
+                claim if method == "exact" else None,
+                f"human recognizability %, {support} prototypes, {method}", 100 * r.mean,
+                se=100 * r.se, n=r.tasks or bank.classes)
     for claim, (x, y) in PAIRS.items():
         a = agreement(measures[x], measures[y], seed=seed)
         row(claim, f"Spearman, {x} and {y}", a.spearman, low=a.spearman_low, high=a.spearman_high, n=a.n)
@@ -286,13 +345,15 @@ def human_rows(
         if claim == "H3": row("H4r", f"Pearson, {x} and {y}", a.pearson, n=a.n)
     same = (prototype_index(f["simclr"]) == prototype_index(f["proto_net"])).float().mean().item()
     row(None, "classes whose two prototypes agree, %", 100*same, n=bank.classes)
-    return pd.DataFrame(rows, columns="claim quantity value se low high n".split()).assign(critics=critics.name, data=bank.source)
+    return pd.DataFrame(rows, columns="claim quantity value se low high n".split()).assign(
+        critics=critics.name, data=bank.source)
 
 # %% ../nbs/api/550_metrics.ipynb #146c8dbb
 def human_claims(
     rows: pd.DataFrame,  # of `human_rows`
 ) -> dict:
-    "Measures for `claims.judge_measures('generation', ...)`: id of a claim -> number, or the list of numbers it is about (D1, D2)."
+    """Measures for `claims.judge_measures('generation', ...)`: id of a claim -> number, or the list
+    of numbers it is about (D1, D2)."""
     found = {c: g.tolist() for c, g in rows.dropna(subset="claim").groupby("claim").value}
     found = {c: v if c in ("D1", "D2") else v[0] for c, v in found.items()}
     found.pop("H6r", None)  # the paper gives no R2 for it

@@ -7,7 +7,7 @@ import torch
 
 from fewshot_nb.core import InputError
 from fewshot_nb.data.omniglot import omniglot
-from fewshot_nb.metrics import agreement, diversity, human_features, human_point
+from fewshot_nb.metrics import measure_agreement, diversity, human_features, human_point
 from fewshot_nb.models.core import embed, parameter_count
 from fewshot_nb.models.critics import CriticNet, read_critics, read_critic, released_folder, save_critic
 from fewshot_nb.models.weights import own_folder
@@ -102,7 +102,7 @@ def test_own_pair_on_unseen_characters(shared):
     f = human_features(test, pair)
     accuracy, se = few_shot_accuracy(pair.proto_net, test, embeddings=pair.proto_net.head(f["proto_net"]).flatten(0, 1))
     assert accuracy > .948 and se < .002  # random support: the released ProtoNet gets 94.9 %
-    between = agreement(diversity(f["proto_net"]), diversity(f["simclr"]), draws=0)
+    between = measure_agreement(diversity(f["proto_net"]), diversity(f["simclr"]), draws=0)
     assert between.spearman > .75 and between.r2 > .65
     people = {s: human_point(test, pair, s, f)["recognizability"] for s in ("simclr", "proto_net")}
     assert people["simclr"] > .965 and people["proto_net"] > .975

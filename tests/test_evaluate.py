@@ -1,4 +1,5 @@
-"`evaluate` as users meet it: bad input is refused in one sentence before any work, odd banks give numbers, the same tasks give the same rows."
+"""`evaluate` as users meet it: bad input is refused in one sentence before any work, odd banks give
+numbers, the same tasks give the same rows."""
 import tracemalloc
 
 import numpy as np
@@ -19,12 +20,10 @@ from fewshot_nb.samplers import TaskSpec, stream
 
 KEY = ["method", "shot", "marginal", "task"]
 
-
 def cloud(classes=8, per_class=40, dim=12, seed=0):
     "A bank of Gaussian clouds."
     r, y = np.random.default_rng(seed), np.repeat(np.arange(classes), per_class)
     return feature_bank(r.normal(size=(classes, dim))[y] + 1.5*r.normal(size=(len(y), dim)), y, "cloud")
-
 
 @pytest.fixture
 def no_work(monkeypatch):
@@ -32,46 +31,77 @@ def no_work(monkeypatch):
     def work(*_): raise AssertionError("a method was run before the input was checked")
     monkeypatch.setattr(Method, "__call__", work)
 
-
 def one_sentence(message):
-    return message.endswith((".", "?")) and "\n" not in message and not any(m in message[:-1] for m in (". ", "Error:", "Traceback"))
-
+    return (
+        message.endswith((".", "?"))
+        and "\n" not in message
+        and not any(m in message[:-1] for m in (". ", "Error:", "Traceback"))
+    )
 
 def holes():
     x = np.ones((200, 3)); x[[7, 9], 1] = np.nan; x[50, 0] = np.inf
     return x
 
-
 FOUR = TaskSpec(way=4, n_query=20)
 BAD = {  # what a user may hand in, and what the sentence must say
-    "NaN and Inf": (lambda: feature_bank(holes(), np.repeat(range(5), 40)), "3 of 200 rows .* the first is row 7"),
-    "not 2-d": (lambda: feature_bank(np.ones((4, 2, 2)), [0, 0, 1, 1]), r"\(n, dim\), but their shape is \(4, 2, 2\)"),
+    "NaN and Inf": (
+        lambda: feature_bank(holes(), np.repeat(range(5), 40)),
+        "3 of 200 rows .* the first is row 7"),
+    "not 2-d": (
+        lambda: feature_bank(np.ones((4, 2, 2)), [0, 0, 1, 1]),
+        r"\(n, dim\), but their shape is \(4, 2, 2\)"),
     "lengths differ": (lambda: feature_bank(np.ones((4, 2)), [0, 1, 1]), "4 features but labels of shape"),
-    "a class too small": (lambda: evaluate(feature_bank(np.ones((44, 2)), [*"a"*4, *"b"*40]), "protonet", TaskSpec(way=2, shot=4, n_query=20, marginal="dirichlet(2)")), "Class 'a' has 4 samples, but shot=4 and 1 of 20 queries need 5"),
-    "more ways than classes": (lambda: evaluate(cloud(3), "protonet", FOUR), "way=4 asks for more classes than there are, 3"),
+    "a class too small": (
+        lambda: evaluate(
+            feature_bank(np.ones((44, 2)), [*"a" * 4, *"b" * 40]), "protonet",
+            TaskSpec(way=2, shot=4, n_query=20, marginal="dirichlet(2)")),
+        "Class 'a' has 4 samples, but shot=4 and 1 of 20 queries need 5",
+    ),
+    "more ways than classes": (
+        lambda: evaluate(cloud(3), "protonet", FOUR),
+        "way=4 asks for more classes than there are, 3"),
     "a of 0": (lambda: TaskSpec(marginal="dirichlet(0)"), "must be finite and above 0"),
     "a below 0": (lambda: TaskSpec(marginal="dirichlet(-1)"), "must be finite and above 0"),
-    "counts that no classes can serve": (lambda: evaluate(cloud(), "protonet", TaskSpec(way=2, n_query=100, marginal=[90, 10])), "has 40 samples .* need 91"),
-    "all classes too small together": (lambda: evaluate(cloud(4, 8), "protonet", TaskSpec(way=4, n_query=40, marginal="dirichlet(2)")), "4 smallest classes have 28 samples left for n_query=40"),
-    "marginals that classes can hardly serve": (lambda: evaluate(cloud(5, 9), "protonet", TaskSpec(n_query=35, marginal="dirichlet(0.2)")), "More than 95 % of the drawn counts"),
+    "counts that no classes can serve": (
+        lambda: evaluate(cloud(), "protonet", TaskSpec(way=2, n_query=100, marginal=[90, 10])),
+        "has 40 samples .* need 91"),
+    "all classes too small together": (
+        lambda: evaluate(cloud(4, 8), "protonet", TaskSpec(way=4, n_query=40, marginal="dirichlet(2)")),
+        "4 smallest classes have 28 samples left for n_query=40"),
+    "marginals that classes can hardly serve": (
+        lambda: evaluate(cloud(5, 9), "protonet", TaskSpec(n_query=35, marginal="dirichlet(0.2)")),
+        "More than 95 % of the drawn counts"),
     "alpha": (lambda: inference.AlphaTIM(alpha=0), "alpha=0 is out of range"),
     "infinite alpha": (lambda: inference.AlphaTIM(alpha=float("inf")), "alpha=inf is out of range"),
     "temperature": (lambda: inference.TIM(temperature=-1), "temperature=-1 is out of range"),
-    "unknown method": (lambda: evaluate(cloud(), "alpha-tin", FOUR), "Unknown method 'alpha-tin': did you mean alpha-tim"),
-    "no base features": (lambda: evaluate(cloud(), inference.SimpleShot(centre="base"), FOUR), "centre='base', but there are no base features"),
-    "another backbone's mean": (lambda: evaluate(cloud(), "simpleshot", FOUR, base_mean=np.ones(5)), r"base_mean has the shape \(5,\)"),
+    "unknown method": (
+        lambda: evaluate(cloud(), "alpha-tin", FOUR),
+        "Unknown method 'alpha-tin': did you mean alpha-tim"),
+    "no base features": (
+        lambda: evaluate(cloud(), inference.SimpleShot(centre="base"), FOUR),
+        "centre='base', but there are no base features"),
+    "another backbone's mean": (
+        lambda: evaluate(cloud(), "simpleshot", FOUR, base_mean=np.ones(5)),
+        r"base_mean has the shape \(5,\)"),
     "no tasks": (lambda: evaluate(cloud(), "protonet", FOUR, n_tasks=0), "n_tasks=0"),
     "unknown protocol": (lambda: TaskSpec(protocol="disjiont"), "did you mean disjoint"),
-    "images": (lambda: evaluate(feature_bank(np.ones((4, 2)), [0, 0, 1, 1])._like(torch.zeros(80, 1, 4, 4, dtype=torch.uint8), torch.arange(80)//20, torch.zeros(4), list("abcd")), "protonet", FOUR), "embed the images first"),
+    "images": (
+        lambda: evaluate(
+            feature_bank(np.ones((4, 2)), [0, 0, 1, 1])._like(
+                torch.zeros(80, 1, 4, 4, dtype=torch.uint8), torch.arange(80) // 20, torch.zeros(4),
+                list("abcd")),
+            "protonet",
+            FOUR,
+        ),
+        "embed the images first",
+    ),
 }
-
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence_before_any_work(case, no_work):
     call, words = BAD[case]
     with pytest.raises(InputError, match=words) as e: call()
     assert one_sentence(str(e.value)), str(e.value)
-
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".safetensors", ".pt"])
 def test_a_corrupt_file_on_the_command_line(tmp_path, suffix, no_work):
@@ -82,30 +112,41 @@ def test_a_corrupt_file_on_the_command_line(tmp_path, suffix, no_work):
     assert "cannot be read as a" in str(done.exception) and one_sentence(str(done.exception).replace(str(tmp_path), ""))
     assert not (tmp_path/"out").exists()
 
-
-@pytest.mark.parametrize("options, words", [
-    (["--methods", "simplshot"], "did you mean simpleshot"), (["--dirichlet", "-1"], "above 0"), (["--way", "9", "--queries", "18"], "way=9 asks for more classes"),
-    (["--shots", "40"], "has 40 samples"), (["--protocol", "joint"], "did you mean disjoint"), (["--split", "none.csv"], "no split file"), (["--device", "gpu7"], "gpu7"),
-    (["--queries", "0"], "n_query=0"), (["--tasks", "0"], "n_tasks=0"), (["--base", "none.npz"], "no file"), (["--tune"], "needs validation classes"),
-])
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--methods", "simplshot"], "did you mean simpleshot"), (["--dirichlet", "-1"], "above 0"),
+        (["--way", "9", "--queries", "18"], "way=9 asks for more classes"),
+        (["--shots", "40"], "has 40 samples"), (["--protocol", "joint"], "did you mean disjoint"),
+        (["--split", "none.csv"], "no split file"), (["--device", "gpu7"], "gpu7"),
+        (["--queries", "0"], "n_query=0"), (["--tasks", "0"], "n_tasks=0"),
+        (["--base", "none.npz"], "no file"), (["--tune"], "needs validation classes")],
+)
 def test_bad_options_on_the_command_line(tmp_path, options, words, no_work):
     bank = cloud()
     np.savez(tmp_path/"f.npz", features=bank.data.numpy(), labels=bank.labels.numpy())
-    done = CliRunner().invoke(app, ["evaluate", str(tmp_path/"f.npz"), "--out", str(tmp_path/"out"), "--shots", "1", "--queries", "20", *options])
+    done = CliRunner().invoke(
+        app,
+        [
+            "evaluate", str(tmp_path / "f.npz"), "--out", str(tmp_path / "out"), "--shots", "1",
+            "--queries", "20", *options],
+    )
     assert isinstance(done.exception, InputError) and words in str(done.exception), done.exception
-
 
 r = np.random.default_rng(0)
 ODD = {  # banks and tasks on which a division may go wrong
     "queries of one class": (cloud(), TaskSpec(way=4, shot=2, n_query=12, marginal=[12, 0, 0, 0])),
     "two classes": (cloud(2), TaskSpec(way=2, n_query=10, marginal="dirichlet(1)")),
     "one dimension": (cloud(dim=1), TaskSpec(way=4, shot=3, n_query=12)),
-    "duplicate rows": (feature_bank(np.repeat(r.normal(size=(6, 5)), 30, 0), np.repeat(range(6), 30)), TaskSpec(way=5, shot=2, n_query=15)),
-    "constant features": (feature_bank(np.full((120, 6), .5), np.repeat(range(6), 20)), TaskSpec(way=5, shot=2, n_query=10)),
+    "duplicate rows": (
+        feature_bank(np.repeat(r.normal(size=(6, 5)), 30, 0), np.repeat(range(6), 30)),
+        TaskSpec(way=5, shot=2, n_query=15)),
+    "constant features": (
+        feature_bank(np.full((120, 6), 0.5), np.repeat(range(6), 20)),
+        TaskSpec(way=5, shot=2, n_query=10)),
     "all zero": (feature_bank(np.zeros((120, 6)), np.repeat(range(6), 20)), TaskSpec(way=5, n_query=10)),
     "one query": (cloud(), TaskSpec(way=4, n_query=1, marginal="dirichlet(2)")),
 }
-
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", ODD)
@@ -118,16 +159,13 @@ def test_odd_banks_give_numbers(case):
     assert scores.notna().all().all() and scores.ge(0).all().all() and scores.le(1).all().all()
     assert compare_methods(rows).accuracy.notna().all()
 
-
 def test_pt_map_takes_negative_features_or_says_so():
     "A power transform of negative features is no number: they must not pass as accuracy."
     try: rows = evaluate(cloud(), "pt-map", FOUR, n_tasks=3)
     except InputError as e: assert one_sentence(str(e))
     else: assert rows.accuracy.mean() > .4  # chance is .25
 
-
 QUICK = ["simpleshot", "protonet", "baseline", "bd-cspn", "laplacianshot", "pt-map", "paddle", "bavardage"]
-
 
 def test_rows_do_not_depend_on_the_batch(monkeypatch):
     "Eight tasks gathered at once or three: the same rows."
@@ -137,19 +175,17 @@ def test_rows_do_not_depend_on_the_batch(monkeypatch):
     parts = evaluate(bank, QUICK, spec, 8).set_index(KEY).reindex(whole.index)
     assert (whole.accuracy == parts.accuracy).all() and (whole.macro_f1 == parts.macro_f1).all()
 
-
 def test_more_tasks_leave_the_first_as_they_were_and_seeds_differ():
     bank, spec = cloud(), TaskSpec(shot=2, n_query=25, marginal="dirichlet(1)")
     few, many, other = (evaluate(bank, "protonet", spec, n, seed) for n, seed in ((5, 0), (60, 0), (60, 1)))
-    assert (many.accuracy[:5].to_numpy() == few.accuracy.to_numpy()).all() and (many.accuracy != other.accuracy).mean() > .5
-
+    assert (many.accuracy[:5].to_numpy() == few.accuracy.to_numpy()).all() and (
+        many.accuracy != other.accuracy).mean() > 0.5
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_a_gpu_predicts_the_same():
     bank, spec = cloud(dim=64), TaskSpec(shot=2, n_query=25, marginal="dirichlet(1)")
     here, there = (evaluate(bank, "all", spec, 20, device=d, base_mean=bank.data.mean(0)) for d in ("cpu", "cuda"))
     assert abs(here.accuracy - there.accuracy).mean() < 2e-3  # at most a query in 500 by rounding
-
 
 def test_memory_does_not_grow_with_the_number_of_tasks():
     "Tasks are drawn in a stream: eight blocks need no more than two."
@@ -161,7 +197,6 @@ def test_memory_does_not_grow_with_the_number_of_tasks():
         tracemalloc.stop()
         return top
     assert peak(8*1024) < 1.2*peak(2*1024)
-
 
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     "What was written before the interruption is not computed again, and nothing is lost."
@@ -178,27 +213,39 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     assert kept == [1, 1, 2] and rows.task.tolist() == list(range(2100))
     assert (rows.accuracy.to_numpy() == evaluate(bank, "protonet", spec, 2100).accuracy.to_numpy()).all()
 
-
 def test_tuning_looks_at_validation_classes_only():
     "Novel features may be anything: the tuned value and its tasks stay."
     validation = cloud(seed=1)
-    found = [tune_method("laplacianshot", Features(cloud(seed=s), validation, validation.data.mean(0)), TaskSpec(n_query=25), 40) for s in (2, 3)]
+    found = [
+        tune_method(
+            "laplacianshot", Features(cloud(seed=s), validation, validation.data.mean(0)),
+            TaskSpec(n_query=25), 40)
+        for s in (2, 3)
+    ]
     assert found[0][0] == found[1][0] and (found[0][1].accuracy == found[1][1].accuracy).all()
     assert found[0][0].lam == found[0][1].set_index("value").accuracy.idxmax()
 
-
 def test_all_and_labels():
     assert list(chosen_methods("all", 5)) == list(inference.METHODS)
-    rows = evaluate(cloud(), {"mine": inference.LaplacianShot(lam=.2), "published": "laplacianshot"}, FOUR, 10, base_mean=np.zeros(12))
+    rows = evaluate(
+        cloud(), {"mine": inference.LaplacianShot(lam=0.2), "published": "laplacianshot"}, FOUR, 10,
+        base_mean=np.zeros(12))
     assert set(rows.method) == {"mine", "published"} and "lam=0.2" in rows.parameters.iloc[0]
-
 
 def test_real_features_on_the_command_line(shared, tmp_path):
     "Grocery from its file to the table: PT-MAP drops under imbalance, SimpleShot does not; tuned stands beside preset."
     import pandas as pd
-    line = ["evaluate", str(shared/"data/features/grocery_mobilenet_v1.npz"), "--split", "grocery", "--shots", "1", "--methods", "simpleshot", "pt-map", "laplacianshot", "--tasks", "60", "--tune", "--images", "--out", str(tmp_path)]
+
+    line = [
+        "evaluate", str(shared / "data/features/grocery_mobilenet_v1.npz"), "--split", "grocery",
+        "--shots", "1", "--methods", "simpleshot", "pt-map", "laplacianshot", "--tasks", "60",
+        "--tune", "--images", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, line, catch_exceptions=False)
-    assert done.exit_code == 0 and "tuned on validation classes, 1-shot: laplacianshot lam=" in done.stdout and "over_class" in done.stdout
+    assert (
+        done.exit_code == 0
+        and "tuned on validation classes, 1-shot: laplacianshot lam=" in done.stdout
+        and "over_class" in done.stdout
+    )
     table = pd.read_csv(tmp_path/"table.csv").query("marginal != 'balanced'").set_index("method")
     assert table.change["pt-map"] + table.change_half["pt-map"] < 0 and abs(table.change["simpleshot"]) < .03
     assert {"laplacianshot", "laplacianshot tuned"} <= set(table.index) and (tmp_path/"drops.png").stat().st_size > 5000

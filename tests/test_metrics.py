@@ -1,4 +1,5 @@
-"The measures of the diversity paper: parity with the released critics on real characters, and plain loops beside the fast code."
+"""The measures of the diversity paper: parity with the released critics on real characters, and plain
+loops beside the fast code."""
 import itertools
 import math
 
@@ -9,14 +10,13 @@ from hypothesis import given, settings, strategies as st
 
 from fewshot_nb.core import InputError
 from fewshot_nb.data.omniglot import omniglot
-from fewshot_nb.metrics import (agreement, at, balanced_tasks, distance_to_humans, diversity, human_claims, human_features, human_point, human_rows,
-                                prototype_index, prototypes, recognizability, win_chance)
+from fewshot_nb.metrics import (
+    measure_agreement, features_at, balanced_tasks, distance_to_humans, diversity, human_claims, human_features,
+    human_point, human_rows, prototype_index, prototype_samples, recognizability, win_chance)
 from fewshot_nb.models.critics import read_critics
-
 
 @pytest.fixture(scope="module")
 def test_bank(shared): return omniglot(50, "weak", "test", data=shared/"data")
-
 
 @pytest.fixture(scope="module")
 def human(shared, test_bank):
@@ -26,19 +26,16 @@ def human(shared, test_bank):
     rows = human_rows(test_bank, pair, train=omniglot(50, "weak", "train", data=shared/"data"), features=f)
     return pair, f, rows, human_claims(rows)
 
-
 def test_split_and_sizes(human):
     *_, c = human
     assert c["D1"] == [150, 3000, 1473, 29460] and c["D2"] == [1623, 32460, 50]
     assert c["A1"] == c["A2"] == 292_544
-
 
 def test_human_diversity(human):
     *_, rows, c = human
     assert abs(c["H1"] - 1.286) <= .003
     l2 = rows.set_index("quantity").value["human diversity, simclr l2"]
     assert abs(l2 - 21.4) < .05  # Eq. 2 as printed is on another scale: the project's notes
-
 
 def test_human_recognizability(human):
     "Exact and by the authors' 3,750 tasks, with the prototypes of either critic."
@@ -53,32 +50,36 @@ def test_human_recognizability(human):
     assert (abs(sampled.value.values - exact.value.values) < 4*sampled.se.values).all()
     assert abs(value["classes whose two prototypes agree, %"] - 28) < 1
 
-
-@pytest.mark.parametrize("claim,expected,tolerance", [
-    ("H3", .8486, .002), ("H4", .744, .005), ("H4r", .8626, .003), ("H5", .7119, .005), ("H5r", .574, .005), ("H6", .7337, .005), ("H7", .6309, .005), ("H7r", .4406, .005)])
+@pytest.mark.parametrize(
+    "claim,expected,tolerance",
+    [
+        ("H3", 0.8486, 0.002), ("H4", 0.744, 0.005), ("H4r", 0.8626, 0.003), ("H5", 0.7119, 0.005),
+        ("H5r", 0.574, 0.005), ("H6", 0.7337, 0.005), ("H7", 0.6309, 0.005), ("H7r", 0.4406, 0.005)],
+)
 def test_agreement_of_measures(human, claim, expected, tolerance):
     assert abs(human[-1][claim] - expected) <= tolerance
-
 
 def test_p_values_are_the_published_ones(human):
     for claim, p in dict(H3p=8.99e-43, H5p=1.47e-24, H6p=1.19e-26, H7p=5.21e-18).items():
         assert abs(math.log10(human[-1][claim]) - math.log10(p)) < .15
 
-
 def test_human_point(human, test_bank):
     pair, f, _, c = human
     p = human_point(test_bank, pair, features=f)
-    assert abs(p["diversity"] - c["H1"]) < 1e-6 and abs(100*p["recognizability"] - c["H2a"]) < 1e-6 and p["critics"] == "serre2022" and p["classes"] == 150
+    assert (
+        abs(p["diversity"] - c["H1"]) < 1e-6
+        and abs(100 * p["recognizability"] - c["H2a"]) < 1e-6
+        and p["critics"] == "serre2022"
+        and p["classes"] == 150
+    )
     some = test_bank.select(range(30))
-    which = prototypes(some, pair.simclr)
+    which = prototype_samples(some, pair.simclr)
     assert (some.labels[which] == torch.arange(30)).all() and torch.equal(which % 20, prototype_index(f["simclr"][:30]))
-
 
 def test_least_diverse_have_little_ink(human, test_bank):
     "H13: the most diverse concepts have many strokes."
     ink = test_bank.take(test_bank.by_class()).mean((1, 2, 3, 4))
-    assert agreement(diversity(human[1]["simclr"]), ink, draws=0).spearman > .4
-
+    assert measure_agreement(diversity(human[1]["simclr"]), ink, draws=0).spearman > .4
 
 # fast code beside plain loops
 
@@ -88,12 +89,17 @@ def test_dispersions_by_definition(classes, samples, dim, seed):
     f = np.random.default_rng(seed).normal(size=(classes, samples, dim))
     got = {k: diversity(torch.from_numpy(f), k).numpy() for k in ("std", "l2", "cosine")}
     for c in range(classes):
-        deviation = [math.sqrt(sum((v - sum(f[c, :, d])/samples)**2 for v in f[c, :, d])/(samples - 1)) for d in range(dim)]
-        chords = [math.sqrt(max(0, 2 - 2*(u @ v)/math.sqrt((u @ u)*(v @ v)))) for u, v in itertools.combinations(f[c], 2)]
+        deviation = [
+            math.sqrt(sum((v - sum(f[c, :, d]) / samples) ** 2 for v in f[c, :, d]) / (samples - 1))
+            for d in range(dim)
+        ]
+        chords = [
+            math.sqrt(max(0, 2 - 2 * (u @ v) / math.sqrt((u @ u) * (v @ v))))
+            for u, v in itertools.combinations(f[c], 2)
+        ]
         assert np.isclose(got["std"][c], sum(deviation)/dim)
         assert np.isclose(got["l2"][c], math.sqrt(sum(d*d for d in deviation)))
         assert np.isclose(got["cosine"][c], sum(chords), atol=1e-6)
-
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(3, 6), st.integers(1, 3), st.integers(2, 6), st.integers(0, 99), st.booleans())
@@ -106,14 +112,14 @@ def test_exact_recognizability_is_the_mean_over_all_tasks(classes, samples, way,
     per_class = []
     for c in range(classes):
         wins = []
-        for q, others in itertools.product(query[c], itertools.combinations([k for k in range(classes) if k != c], way - 1)):
-            d = {k: ((q - support[k])**2).sum() for k in (c, *others)}
+        for q, others in itertools.product(
+            query[c], itertools.combinations([k for k in range(classes) if k != c], way - 1)):
+            d = {k: ((q - support[k]) ** 2).sum() for k in (c, *others)}
             nearest = [k for k in d if d[k] == min(d.values())]
-            wins.append((c in nearest)/len(nearest))
+            wins.append((c in nearest) / len(nearest))
         per_class.append(np.mean(wins))
     got = recognizability(torch.from_numpy(query), torch.from_numpy(support), way=way)
     assert np.allclose(got.per_class, per_class) and np.isclose(got.mean, np.mean(per_class)) and got.se == 0
-
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 30), st.integers(2, 25), st.integers(1, 40), st.integers(0, 99))
@@ -125,12 +131,10 @@ def test_balanced_tasks(classes, way, appearances, seed):
     assert len(set(often)) == 1 and appearances <= often[0] < appearances + way
     assert np.array_equal(tasks, balanced_tasks(classes, way, appearances, seed))
 
-
 def test_win_chance_ends():
     chance = win_chance(torch.arange(150), torch.zeros(150, dtype=torch.long), 150, 20)
     assert chance[0] == pytest.approx(1) and chance[131:].abs().max() == 0 and (chance.diff() <= 1e-12).all()
     assert chance[1] == pytest.approx(1 - 19/149)
-
 
 def test_sampled_is_deterministic_and_near_exact():
     g = torch.Generator().manual_seed(0)
@@ -142,7 +146,6 @@ def test_sampled_is_deterministic_and_near_exact():
     assert abs(a.mean - exact.mean) < 4*a.se
     assert recognizability(query, support, method="sampled", queries=70, seed=4).mean != a.mean
 
-
 def test_distance_is_one_for_one_deviation():
     "By hand: three models and people on a line."
     points, human = np.array([[0., 0], [1, 0], [2, 3]]), np.array([1., 1])
@@ -150,24 +153,22 @@ def test_distance_is_one_for_one_deviation():
     by_hand = [math.sqrt(sum(((m[k] - human[k])/every[:, k].std())**2 for k in range(2))) for m in points]
     assert np.allclose(distance_to_humans(points, human), by_hand)
 
-
 @pytest.mark.parametrize("call,sentence", [
     (lambda f: recognizability(f, f[:, 0], way=9), "way=9 is not possible with 8 classes: take 2 to 8"),
     (lambda f: diversity(f[:, :1]), "needs 2 or more samples of each class"),
     (lambda f: diversity(f, "variance"), "Unknown dispersion 'variance'"),
     (lambda f: diversity(f*float("inf")), "NaN or infinite values in 8 of 8 classes"),
     (lambda f: recognizability(f, f[0]), "support must have the shape"),
-    (lambda f: agreement(f[0, :, 0], f[1, :2, 0]), "same 3 or more classes"),
-    (lambda f: distance_to_humans(np.zeros((2, 2)), [0, 0]), "has no scale"),
-])
+    (lambda f: measure_agreement(f[0, :, 0], f[1, :2, 0]), "same 3 or more classes"),
+    (lambda f: distance_to_humans(np.zeros((2, 2)), [0, 0]), "has no scale")])
 def test_refusals(call, sentence):
     f = torch.randn(8, 4, 3, generator=torch.Generator().manual_seed(0))
     with pytest.raises(InputError) as e: call(f)
     assert sentence in str(e.value) and "\n" not in str(e.value)
 
-
 def test_claims_about_people_are_reproduced(human):
     "Every claim that `human_claims` measures, judged in the paper's setting."
     from fewshot_nb.claims.judge import judge_measures
     verdicts = judge_measures("generation", human[-1], data="omniglot", profile="paper", critics="serre2022")
-    assert len(verdicts) >= 19 and set(verdicts.verdict) == {"reproduced"}, verdicts[["id", "published", "ours", "verdict"]]
+    assert len(verdicts) >= 19 and set(verdicts.verdict) == {"reproduced"}, verdicts[
+        ["id", "published", "ours", "verdict"]]

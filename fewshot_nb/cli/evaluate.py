@@ -36,8 +36,8 @@ class SeveralValues(TyperCommand):
         if option == "--shots": return value.replace(",", "").isdigit()
         return Path(value).suffix not in self.files
 
-# %% ../../nbs/api/955_cli_evaluate.ipynb #2d9a0fa6
-def evaluate_command(
+# %% ../../nbs/api/955_cli_evaluate.ipynb #65ffecf1
+def evaluate_command(  # long: one line or two for each option
     ctx: typer.Context,
     features: Annotated[Path, typer.Argument(help="npz, parquet, safetensors or pt with features and labels.")],
     shots: Annotated[list[str], typer.Option(
@@ -116,7 +116,7 @@ def _whole_numbers(groups) -> list:
             raise InputError(f"--shots {s!r} must be whole numbers, for instance --shots 1 5.")
     return [int(s) for s in texts]
 
-# %% ../../nbs/api/955_cli_evaluate.ipynb #a093133d
+# %% ../../nbs/api/955_cli_evaluate.ipynb #c2692883
 @dataclass(frozen=True)
 class _Request:
     "What a command asks for."
@@ -133,6 +133,7 @@ class _Request:
     images: bool
     out: Path
 
+# %% ../../nbs/api/955_cli_evaluate.ipynb #6812c144
 def _evaluate_file(asked):
     "From a file of features to rows, table and picture."
     import time
@@ -183,7 +184,7 @@ def _tuned(asked, data, spec):
         print_anywhere(f"tuned on validation classes, {spec.shot}-shot: {label} {parameter}={getattr(best, parameter)}")
     return found
 
-# %% ../../nbs/api/955_cli_evaluate.ipynb #c5ea7550
+# %% ../../nbs/api/955_cli_evaluate.ipynb #6d837440
 def _read_table(path):
     "The lines of an earlier table as text, or None; another file of this name is refused."
     import pandas as pd
@@ -194,6 +195,7 @@ def _read_table(path):
         raise InputError(f"{str(path)!r} is no table of this command: move it away, or choose another --out.")
     return table
 
+# %% ../../nbs/api/955_cli_evaluate.ipynb #c6225a42
 def _update_files(out) -> bool:
     "Write table and picture of all rows in a folder; whether there is a picture."
     from fewshot_nb.core import locked, written_whole
@@ -216,7 +218,7 @@ def _with_older_lines(table, older):
     names = older.reindex(columns=keys, fill_value="").itertuples(index=False, name=None)
     return pd.concat([table, older[[name not in known for name in names]]], ignore_index=True)
 
-# %% ../../nbs/api/955_cli_evaluate.ipynb #8ab7aabd
+# %% ../../nbs/api/955_cli_evaluate.ipynb #5a672e04
 def _save_drops(table, path):
     "Draw the change from balanced into a file, without a display."
     import matplotlib
@@ -228,6 +230,7 @@ def _save_drops(table, path):
     with written_whole(path) as part: figure.savefig(part, format="png", dpi=130)
     plt.close(figure)
 
+# %% ../../nbs/api/955_cli_evaluate.ipynb #1e436206
 def _print_tables(rows, data, images):
     "What was asked for, on the screen."
     from fewshot_nb.evaluation.compare import compare_methods, image_intervals

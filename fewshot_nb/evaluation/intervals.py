@@ -32,7 +32,8 @@ def scores(
     labels: Int[Tensor, "task query"],  # 0..way-1; -1 for a query that is not there
     method: str = "this method",  # who answered, for the message when an answer is NaN
 ) -> dict:  # name -> (task,) float64 in 0..1
-    "Accuracy, balanced accuracy (mean recall of classes present), macro-F1 (of classes present or predicted) of each task."
+    """Accuracy, balanced accuracy (mean recall of classes present), macro-F1 (of classes present or
+    predicted) of each task."""
     _refuse_nan(probabilities, labels, method)
     c = confusion(probabilities.argmax(-1), labels, probabilities.shape[-1])
     right, truth, answers = c.diagonal(dim1=1, dim2=2), c.sum(2), c.sum(1)
@@ -69,12 +70,15 @@ def over_tasks(
 
 def _vector(x):
     x = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, float)
-    if x.ndim != 1 or not len(x): raise InputError(f"A score needs one number for each task, but has the shape {x.shape}: give a vector.")
+    if x.ndim != 1 or not len(x):
+        raise InputError(
+            f"A score needs one number for each task, but has the shape {x.shape}: give a vector.")
     return x
 
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #8f656a90
 class Paired(NamedTuple):
-    "A mean difference on the same tasks, half the width of its interval, and the two-sided p-value of Student's paired t."
+    """A mean difference on the same tasks, half the width of its interval, and the two-sided p-value
+    of Student's paired t."""
     mean: float
     half: float
     p: float
@@ -89,7 +93,8 @@ def paired(
 ) -> Paired:
     "The mean of `a - b` over the same tasks."
     a, b = _vector(a), _vector(b)
-    if len(a) != len(b): raise InputError(f"Paired scores need the same tasks, but there are {len(a)} and {len(b)} of them.")
+    if len(a) != len(b):
+        raise InputError(f"Paired scores need the same tasks, but there are {len(a)} and {len(b)} of them.")
     d = over_tasks(a - b, level)
     if not d.half > 0: return Paired(*d, 1. if d.mean == 0 else (0. if d.half == 0 else float("nan")))
     error = d.half/stats.t.ppf((1 + level)/2, len(a) - 1)
@@ -98,12 +103,15 @@ def paired(
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #71fa33b4
 def over_images(
     x: Float[Tensor, "task"],  # a score of each task, or the difference of two methods on the same tasks
-    tasks,  # the tasks, drawn `disjoint` and not within groups: a `TaskBatch`, or several in order as `stream` yields them
+    # the tasks, drawn `disjoint` and not within groups: a `TaskBatch`, or several in order as
+    # `stream` yields them
+    tasks,
     labels,  # (n,) the class of each sample of the bank
     unit: str = "image",  # what would be drawn anew: "image" (of the same classes) or "class" (with its images)
     level: float = .95,  # confidence
 ) -> Interval:
-    "The mean over tasks, with the interval that also allows for other images, or other classes: a delete-one jackknife in closed form."
+    """The mean over tasks, with the interval that also allows for other images, or other classes: a
+    delete-one jackknife in closed form."""
     choose(unit, ("image", "class"), "unit")
     x, total = _vector(x), 0
     _, labels, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
@@ -112,10 +120,17 @@ def over_images(
     for batch in [tasks] if isinstance(tasks, TaskBatch) else tasks:
         mine = a[total:total + len(batch)]
         total += len(batch)
-        if total > len(x): raise InputError(f"There are {len(x)} scores for {total} tasks or more: give the tasks of these scores.")
-        parts = _image_sums(batch, mine, labels, sizes) if unit == "image" else _class_sums(batch, mine, labels, len(sizes))
+        if total > len(x):
+            raise InputError(
+                f"There are {len(x)} scores for {total} tasks or more: give the tasks of these scores.")
+        parts = (
+            _image_sums(batch, mine, labels, sizes)
+            if unit == "image"
+            else _class_sums(batch, mine, labels, len(sizes))
+        )
         inside, expected, noise = inside + parts[0], expected + parts[1], noise + parts[2]
-    if total != len(x): raise InputError(f"There are {len(x)} scores for {total} tasks: give the tasks of these scores.")
+    if total != len(x):
+        raise InputError(f"There are {len(x)} scores for {total} tasks: give the tasks of these scores.")
     group, member = (labels, sizes) if unit == "image" else (np.arange(n_units), np.full(n_units, n_units))
     left_out = (inside - expected[group])/total
     v = max(0., ((member[group] - 1)/member[group]*left_out**2).sum() - noise/total**2)
@@ -129,9 +144,14 @@ def _image_sums(batch, a, labels, sizes):
     pi = (batch.support.shape[1]//batch.way + counts)/sizes[classes]
     index = torch.cat([batch.support, batch.query], 1).cpu().numpy()
     label = torch.cat([batch.support_labels, batch.query_labels], 1).cpu().numpy()
-    if (pi >= 1).any(): raise InputError("Some task uses every image of a class, so none can be left out: lower n_query or shot, or take unit='class'.")
+    if (pi >= 1).any():
+        raise InputError(
+            "Some task uses every image of a class, so none can be left out: lower n_query or "
+            "shot, or take unit='class'."
+        )
     ordered = np.sort(index, 1)
-    if (ordered[:, 1:] == ordered[:, :-1]).any(): raise InputError("An image is twice in one task: intervals over images need protocol='disjoint'.")
+    if (ordered[:, 1:] == ordered[:, :-1]).any():
+        raise InputError("An image is twice in one task: intervals over images need protocol='disjoint'.")
     weight = np.take_along_axis(a[:, None]/(1 - pi), label, 1)
     inside = np.bincount(index.ravel(), weight.ravel(), minlength=len(labels))
     expected = np.bincount(classes.ravel(), (a[:, None]*pi/(1 - pi)).ravel(), minlength=len(sizes))
@@ -140,7 +160,9 @@ def _image_sums(batch, a, labels, sizes):
 def _class_sums(batch, a, labels, n_classes):
     "The same with whole classes left out."
     pi = batch.way/n_classes
-    if pi >= 1: raise InputError(f"Every task has all {n_classes} classes, so none can be left out: lower way, or take unit='image'.")
+    if pi >= 1:
+        raise InputError(
+            f"Every task has all {n_classes} classes, so none can be left out: lower way, or take unit='image'.")
     weight = np.repeat(a/(1 - pi), batch.way)
     inside = np.bincount(batch.classes.cpu().numpy().ravel(), weight, minlength=n_classes)
     return inside, np.full(n_classes, a.sum()*pi/(1 - pi)), n_classes*pi/(1 - pi)*(a**2).sum()

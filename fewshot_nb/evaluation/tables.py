@@ -51,7 +51,7 @@ def print_anywhere(
     except UnicodeEncodeError: text = text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
     print(text, file=file)
 
-# %% ../../nbs/api/575_evaluation_tables.ipynb #81c7a5ef
+# %% ../../nbs/api/575_evaluation_tables.ipynb #566c54b0
 def draw_drops(
     table: pd.DataFrame,  # what `compare_methods` gives, with the change from balanced
     axes=None,  # a matplotlib axis for each kind of task; default: a new figure
@@ -69,6 +69,7 @@ def draw_drops(
     axes[0].legend(fontsize=7, frameon=False, loc="lower left")
     return axes[0].figure
 
+# %% ../../nbs/api/575_evaluation_tables.ipynb #5131bef1
 _COLORS = {False: ("#0072B2", "inductive"), True: ("#D55E00", "transductive")}
 
 def _panels(n, bars):
