@@ -1,6 +1,10 @@
 """`evaluate` as users meet it: bad input is refused in one sentence before any work, odd banks give
 numbers, the same tasks give the same rows."""
+import os
+import subprocess
+import sys
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -120,7 +124,12 @@ def test_a_corrupt_file_on_the_command_line(tmp_path, suffix, no_work):
         (["--shots", "40"], "has 40 samples"), (["--protocol", "joint"], "did you mean disjoint"),
         (["--split", "none.csv"], "no split file"), (["--device", "gpu7"], "gpu7"),
         (["--queries", "0"], "n_query=0"), (["--tasks", "0"], "n_tasks=0"),
-        (["--base", "none.npz"], "no file"), (["--tune"], "needs validation classes")],
+        (["--base", "none.npz"], "no file"), (["--tune"], "needs validation classes"),
+        (["--methods", "all,zzz"], "Unknown method 'zzz'"), (["--methods", ","], "No method was given"),
+        (["--methods", "nowhere:Mine"], "no module 'nowhere'"), (["--way", "0"], "way=0"),
+        (["--shots", ","], "names no number"), (["--shots", "1,x"], "'x' must be whole numbers"),
+        (["--device", "cpu:"], "number after the colon"), (["--seed", "9223372036854775808"], "below 2**63"),
+        (["--seed", "-3"], "seed=-3")],
 )
 def test_bad_options_on_the_command_line(tmp_path, options, words, no_work):
     bank = cloud()
@@ -252,3 +261,133 @@ def test_real_features_on_the_command_line(shared, tmp_path):
     f = features(line[1], split="grocery")
     again = evaluate(f, "pt-map", TaskSpec(shot=1, marginal="dirichlet(2)"), 60)
     assert np.isclose(again.accuracy.mean(), table.accuracy["pt-map"])
+
+
+def saved(path, bank):
+    "A file of features."
+    np.savez(path, features=bank.data.numpy(), labels=bank.labels.numpy())
+    return str(path)
+
+
+LINE = ["--methods", "simpleshot", "--shots", "1", "--way", "4", "--queries", "20", "--tasks", "30"]
+
+
+def command(*args):
+    "`fewshot_nb evaluate` in this process."
+    return CliRunner().invoke(app, ["evaluate", *map(str, args), *LINE], catch_exceptions=False)
+
+
+def noisy(bank):
+    noise = torch.randn(bank.data.shape, generator=torch.Generator().manual_seed(0))
+    return feature_bank(bank.data + 5*noise, bank.labels, bank.source), None
+
+
+def swapped(bank):
+    "The same features in the same order, but samples change their class."
+    return feature_bank(bank.data, np.tile(np.arange(8), 40), bank.source), None
+
+
+CHANGED = {  # what differs, though the name is the same
+    "features": noisy, "labels": swapped, "split": lambda bank: (bank.select([7, 6, 5, 4, 3]), None),
+    "base mean": lambda bank: (bank, torch.full((12,), 9.))}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_rows_are_of_their_content(tmp_path, what):
+    "What has the same name but another content is computed anew, says so once, and leaves the first rows alone."
+    first = evaluate(cloud(), "simpleshot", FOUR, 30, out=tmp_path)
+    bank, mean = CHANGED[what](cloud())
+    with pytest.warns(UserWarning, match="computed anew"):
+        found = evaluate(bank, "simpleshot", FOUR, 30, base_mean=mean, out=tmp_path)
+    true = evaluate(bank, "simpleshot", FOUR, 30, base_mean=mean)
+    assert found.accuracy.tolist() == true.accuracy.tolist() != first.accuracy.tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = evaluate(cloud(), "simpleshot", FOUR, 30, out=tmp_path)
+    assert again.accuracy.tolist() == first.accuracy.tolist()
+
+
+def test_a_folder_keeps_the_larger_number_of_tasks(tmp_path):
+    many = evaluate(cloud(), "simpleshot", FOUR, 1100, out=tmp_path)
+    few = evaluate(cloud(), "simpleshot", FOUR, 40, out=tmp_path)
+    assert few.accuracy.tolist() == many.accuracy[:40].tolist()
+    assert len(module.evaluation_results(tmp_path).read()) == 1100
+
+
+def test_rows_of_an_earlier_version_stay(tmp_path):
+    "Rows that do not say what they are of are neither read nor touched."
+    from fewshot_nb.engine.results import Results
+    keys = [k for k in module.EVALUATION_KEYS if k not in ("content", "base", "implementation")]
+    part = Results(tmp_path, "evaluate", 1, keys).write([dict.fromkeys(keys, 0)])
+    with pytest.raises(InputError, match="earlier version") as e: evaluate(cloud(), "protonet", FOUR, 3, out=tmp_path)
+    assert one_sentence(str(e.value).replace(str(tmp_path), "")) and part.is_file()
+
+
+MINE = """from dataclasses import dataclass
+from fewshot_nb.inference import ProtoNet
+@dataclass(frozen=True)
+class Mine(ProtoNet): name = "mine"
+"""
+
+
+def test_a_method_of_ones_own_is_named_by_its_code(tmp_path, monkeypatch):
+    "`module:Class`: a changed module is another method."
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path/"mine_of_a_test.py"
+    file.write_text(MINE)
+    try:
+        (label, m), = chosen_methods("mine_of_a_test:Mine", 1).items()
+        before = module.method_implementation(m)
+        file.write_text(MINE + "# changed\n")
+        assert label == "mine_of_a_test:Mine" and before.startswith("mine 1 ")
+        assert module.method_implementation(m) != before
+    finally: inference.METHODS.pop("mine", None)
+
+
+def test_the_table_adds_and_never_forgets(tmp_path):
+    "Two files of one name in one folder: both in table.csv; a line whose rows are gone stays."
+    import pandas as pd
+    for folder, seed in (("a", 0), ("b", 1)):
+        (tmp_path/folder).mkdir()
+        saved(tmp_path/folder/"features.npz", cloud(seed=seed))
+    out = tmp_path/"out"
+    said = [command(tmp_path/f/"features.npz", "--out", out).stdout.split("rows in")[0] for f in ("a", "b")]
+    table = pd.read_csv(out/"table.csv")
+    assert said[0] != said[1] and table.content.nunique() == 2 and (out/"drops.png").stat().st_size > 2000
+    for part in (out/"rows").glob("*.parquet"): part.unlink()
+    command(tmp_path/"a/features.npz", "--out", out)
+    again = pd.read_csv(out/"table.csv")
+    assert set(zip(again.content, again.marginal)) == set(zip(table.content, table.marginal)) and len(again) == len(table)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_any_terminal_gets_a_table(tmp_path, encoding):
+    "Arrows that the terminal lacks are written plainly, and the files are there."
+    line = [sys.executable, "-m", "fewshot_nb", "evaluate", saved(tmp_path/"mine.npz", cloud()), *LINE]
+    env = dict(os.environ, PYTHONIOENCODING=encoding, FEWSHOT_QUIET="1")
+    done = subprocess.run(line, env=env, cwd=tmp_path, capture_output=True)
+    text = done.stdout.decode(encoding)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    assert ("↓" in text or "↑" in text) == (encoding == "utf-8") and "from balanced" in text
+    assert all((tmp_path/"runs/evaluate/mine"/file).is_file() for file in ("table.csv", "drops.png"))
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
+    path, keep = saved(tmp_path/"mine.npz", cloud()), module._keep
+    def interrupted(*args):
+        keep(*args)
+        raise KeyboardInterrupt
+    monkeypatch.setattr(module, "_keep", interrupted)
+    done = command(path, "--out", tmp_path/"out")
+    assert done.exit_code == 130 and "the same command goes on from there" in done.output
+    assert not (tmp_path/"out/table.csv").exists()
+    monkeypatch.setattr(module, "_keep", keep)
+    assert command(path, "--out", tmp_path/"out").exit_code == 0
+
+
+def test_an_answer_that_is_no_number_is_refused():
+    class Silent(inference.ProtoNet):
+        def __call__(self, support, labels, query, base_mean=None):
+            return torch.full((len(query), query.shape[1], 4), float("nan"))
+    with pytest.raises(InputError, match="The answers of protonet are not numbers"):
+        evaluate(cloud(), Silent(), FOUR, 3)

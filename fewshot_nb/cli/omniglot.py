@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['omniglot_command']
 
-# %% ../../nbs/api/950_cli_omniglot.ipynb #accde374
+# %% ../../nbs/api/950_cli_omniglot.ipynb #296efcb7
 from pathlib import Path
 import torch
 from ..core import choose, written_whole
@@ -16,8 +16,8 @@ from ..evaluation.omniglot import (TEST_PART, embedding_of, error_table, evaluat
 from ..evaluation.tables import print_anywhere
 from ..models.heads import HEADS
 
-# %% ../../nbs/api/950_cli_omniglot.ipynb #23290820
-def omniglot_command(
+# %% ../../nbs/api/950_cli_omniglot.ipynb #ef52f1e4
+def omniglot_command(  # long: a line for each option
     embedding,  # weights, features or `module:function`, as for `embedding_of`
     head,  # a name in `models.heads.HEADS`, or "auto": as the weights were trained
     data,  # where Omniglot lies
@@ -40,15 +40,18 @@ def omniglot_command(
     z, bank, trained = embedding_of(str(embedding), data, size, device, splits)
     head = trained if head == "auto" else head
     rows = evaluate_embedding(z, bank, splits, head, tasks, seed, settings=settings)
-    file = Path(out)/"omniglot.csv"
-    with written_whole(file) as part: rows.to_csv(part, index=False)
+    with written_whole(Path(out)/"omniglot.csv") as part: rows.to_csv(part, index=False)
     _name_seen_classes(embedding, bank, splits)
-    print_anywhere(f"{bank}, {z.shape[1]}-d, head {head if isinstance(head, str) else 'attention'}; error in %, "
-                   f"95 % interval over {tasks} problems ({len(run_table())} for lake-runs)")
-    print_anywhere(error_table(rows).to_string(index=False))
-    print_anywhere(f"{len(rows)} rows in {file}")
+    head = head if isinstance(head, str) else "attention"
+    _print_errors(rows, f"{bank}, {z.shape[1]}-d, head {head}", tasks)
+    print_anywhere(f"{len(rows)} rows in {Path(out)/'omniglot.csv'}")
 
-# %% ../../nbs/api/950_cli_omniglot.ipynb #6f797a0e
+# %% ../../nbs/api/950_cli_omniglot.ipynb #183f0b5e
+def _print_errors(rows, what, tasks):
+    "The table, below a line that says what it is of."
+    print_anywhere(f"{what}; error in %, 95 % interval over {tasks} problems ({len(run_table())} for lake-runs)")
+    print_anywhere(error_table(rows).to_string(index=False))
+
 def _name_seen_classes(embedding, bank, splits):
     "Say where test classes were seen in training."
     seen = seen_in_training(str(embedding), bank)

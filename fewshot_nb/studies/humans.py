@@ -20,7 +20,7 @@ from .generation import Exam, fit_and_judged, setting_digest
 from fewshot_nb.studies.generators import (
     counted_in, generator_flops, read_generator, setting_columns, shipped_generator,
 )
-from ..metrics import distance_to_humans, place
+from ..metrics import distance_to_humans, plane_position
 from ..models.core import parameter_count
 
 # %% ../../nbs/api/815_studies_humans.ipynb #f5ae2a46
@@ -33,7 +33,7 @@ def class_places(
     return _placed(exam, exam.look(samples, cut))
 
 def _placed(exam, features):
-    diversity, r = place(features, exam.support, exam.critics, way=exam.way)
+    diversity, r = plane_position(features, exam.support, exam.critics, way=exam.way)
     return dict(diversity=diversity.cpu().double().numpy(), recognizability=100*r.per_class.cpu().double().numpy())
 
 # %% ../../nbs/api/815_studies_humans.ipynb #96f79868
