@@ -109,8 +109,9 @@ def _refuse(given, options, where):
 
 def _whole_numbers(groups) -> list:
     "The numbers of --shots, which come in several words or with commas."
-    texts = [s.strip() for group in groups for s in group.split(",") if s.strip()]
-    if not texts: raise InputError("--shots names no number: write for instance --shots 1 5.")
+    several = [[s.strip() for s in group.split(",") if s.strip()] for group in groups]
+    if not all(several): raise InputError("--shots names no number: write for instance --shots 1 5.")
+    texts = [s for group in several for s in group]
     for s in texts:
         if not (s.isascii() and s.isdigit()) or len(s) > 9:
             raise InputError(f"--shots {s!r} must be whole numbers, for instance --shots 1 5.")

@@ -61,8 +61,9 @@ def draw_drops(
     if t.empty: raise InputError("There is no change from balanced to draw: evaluate with balanced=True.")
     kinds = list(t.groupby([*TASK_KIND, "marginal"], sort=False))
     order = t.groupby("method").change.mean().sort_values(ascending=False).index
-    axes = _panels(len(kinds), len(order)) if axes is None else np.ravel(axes)
-    for ax, (kind, lines), title in zip(axes, kinds, _titles([kind for kind, _ in kinds])):
+    titles = _titles([kind for kind, _ in kinds])
+    axes = _panels(len(kinds), len(order) + titles[0].count("\n")) if axes is None else np.ravel(axes)
+    for ax, (_, lines), title in zip(axes, kinds, titles):
         _draw_bars(ax, lines.drop_duplicates("method", keep="last").set_index("method").reindex(order))
         ax.set_title(title, fontsize=9 if len(title) > 12 else None)
     for color, name in _COLORS.values(): axes[0].plot([], [], "s", color=color, label=name)
@@ -72,12 +73,12 @@ def draw_drops(
 # %% ../../nbs/api/575_evaluation_tables.ipynb #5131bef1
 _COLORS = {False: ("#0072B2", "inductive"), True: ("#D55E00", "transductive")}
 
-def _panels(n, bars):
-    "Axes side by side, four in a line, high enough for the names of the methods."
+def _panels(n, lines):
+    "Axes side by side, four in a row, high enough for so many lines of text."
     import matplotlib.pyplot as plt
     across = min(n, 4)
     down = -(-n//across)
-    size = 1.2 + 2.4*across, (.6 + .24*bars)*down
+    size = 1.2 + 2.4*across, max(1.4, .6 + .24*lines)*down
     _, axes = plt.subplots(down, across, figsize=size, sharey=True, squeeze=False, dpi=80, layout="constrained")
     for ax in axes.ravel()[n:]: ax.set_axis_off()
     return axes.ravel()
