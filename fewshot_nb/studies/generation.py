@@ -18,7 +18,7 @@ from .. import core
 from ..core import InputError, read_arrays, save_arrays, torch_rng
 from ..data.bank import Bank
 from ..data.source import characters
-from ..metrics import at, human_claims, human_features, human_rows, place, prototype_index, prototypes as prototypes_of
+from ..metrics import features_at, human_claims, human_features, human_rows, plane_position, prototype_index, prototype_samples as prototypes_of
 from ..models.core import embed, parameter_count
 from ..models.critics import read_critics
 from ..train.simclr import stretch_and_cut
@@ -64,15 +64,15 @@ class Exam:
         self.critics, self.way, self.source = critics, way, bank.source
         seen = features or human_features(bank, critics)
         which, self.size = prototype_index(seen["simclr"]), bank.shape[-1]
-        self.prototypes = at(bank.by_class().to(which.device), which)  # sample numbers, the same at every size
-        self.support = at(seen["proto_net"], which)
+        self.prototypes = features_at(bank.by_class().to(which.device), which)  # sample numbers, the same at every size
+        self.support = features_at(seen["proto_net"], which)
         people = self._place(seen, 0)
         self.human = {f"human_{k}": people[k] for k in ("diversity", "recognizability")}
 
     def _place(self, seen, seed):
         "Diversity and recognizability of drawings that both critics have seen."
-        d, sampled = place(seen, self.support, self.critics, way=self.way, method="sampled", seed=seed)
-        exact = place(seen, self.support, self.critics, way=self.way)[1]
+        d, sampled = plane_position(seen, self.support, self.critics, way=self.way, method="sampled", seed=seed)
+        exact = plane_position(seen, self.support, self.critics, way=self.way)[1]
         def error(values): return float(values.std()/len(values)**.5)
         return dict(
             diversity=float(d.mean()), diversity_se=error(d), recognizability=100*sampled.mean,
