@@ -39,20 +39,26 @@ def problem_spec(
     skip_small: bool = False,  # leave out alphabets with fewer than `way` characters instead of refusing them
 ) -> TaskSpec:
     "The problems of a protocol: one query of each class."
-    return TaskSpec(way, shot, way, within=choose(protocol, {k: (v,) for k, v in OMNIGLOT_PROTOCOLS.items()}, "protocol")[0], skip_small=skip_small)
+    return TaskSpec(
+        way, shot, way,
+        within=choose(protocol, {k: (v,) for k, v in OMNIGLOT_PROTOCOLS.items()}, "protocol")[0],
+        skip_small=skip_small)
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #bf325ee6
 @torch.no_grad()
 def problem_errors(
     z: Float[Tensor, "n dim"],  # an embedding of every sample of the bank
     tasks,  # `TaskBatch`es, as `stream` yields them; support grouped class by class
-    head="nearest",  # one of `models.heads.HEADS`, or a function (task, way, shot, dim), (task, query, dim) -> (task, query, way)
+    # one of `models.heads.HEADS`, or a function (task, way, shot, dim), (task, query, dim) ->
+    # (task, query, way)
+    head="nearest",
 ) -> np.ndarray:  # (problem,) share of wrong queries, 0..1
     "How many queries of each problem are named wrongly."
     score = choose(head, HEADS, "head") if isinstance(head, str) else head
     wrong = []
     for batch in tasks:
-        size = max(1, 2**25//((batch.support.shape[1] + batch.query.shape[1])*z.shape[1]))  # 128 MB of embeddings at a time
+        # 128 MB of embeddings at a time
+        size = max(1, 2**25//((batch.support.shape[1] + batch.query.shape[1])*z.shape[1]))
         for i in range(0, len(batch), size):
             part = batch[i:i + size].to(z.device)
             answers = score(z[part.support].unflatten(1, (part.way, -1)), z[part.query]).argmax(-1)
@@ -94,12 +100,15 @@ def _points(ink):
     "The ink of all images as points (points, 2) with mean zero in each image, and the image of each point."
     n, row, column = np.nonzero(np.asarray(ink, bool))
     count = np.bincount(n, minlength=len(ink))
-    if (count == 0).any(): raise InputError(f"Image {int((count == 0).argmax())} has no ink, so it has no Hausdorff distance: leave it out.")
+    if (count == 0).any():
+        raise InputError(
+            f"Image {int((count == 0).argmax())} has no ink, so it has no Hausdorff distance: leave it out.")
     mean = np.stack([np.bincount(n, x)/count for x in (row, column)], 1)
     return np.stack([row, column], 1) - mean[n], n
 
 def _directed(a, b):
-    "Mean distance (n, m) of the points of each a to the nearest point of each b: one tree for each b, asked for the points of all a at once."
+    """Mean distance (n, m) of the points of each a to the nearest point of each b: one tree for each
+    b, asked for the points of all a at once."""
     from scipy.spatial import cKDTree
     (points, of), (others, whose) = a, b
     cuts, out = np.flatnonzero(np.diff(whose)) + 1, []
@@ -112,7 +121,8 @@ def _directed(a, b):
 def distance_transform(
     ink: Float[Tensor, "n H W"],  # 1 where there is ink
 ) -> Float[Tensor, "n H W"]:
-    "The exact Euclidean distance of every pixel to the nearest ink, in pixels, all images at once: columns first, then rows."
+    """The exact Euclidean distance of every pixel to the nearest ink, in pixels, all images at once:
+    columns first, then rows."""
     far = 4.*ink.shape[-1]
     at = [torch.arange(s, device=ink.device, dtype=torch.float32) for s in ink.shape[-2:]]
     gap = [(a[:, None] - a).square() for a in at]
@@ -120,6 +130,7 @@ def distance_transform(
     out = (column[:, None] + gap[0][None, :, :, None]).amin(2)  # (n, row, column): nearest ink in the same column
     return (out[:, :, None] + gap[1][None, None]).amin(3).sqrt()
 
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #b95bd927
 def hausdorff_features(
     images: Float[Tensor, "n 1 H W"],  # strokes 1 on 0
     margin: int = 6,  # pixels added on each side, for ink that is moved to the centre
@@ -152,31 +163,44 @@ def evaluate_embedding(
     runs: bool = True,  # also Lake's 20 runs, where the bank has them
     skip: bool = True,  # leave out what a split cannot give, instead of refusing it
 ) -> pd.DataFrame:
-    "One row for each split, protocol, way and shot: error, half width of its 95 % interval over problems, and the errors of each alphabet as JSON."
-    if len(z) != bank.n: raise InputError(f"The embedding has {len(z)} rows, but there are {bank.n} images: embed every image, in the order of the bank.")
+    "A row for each split, protocol, way and shot: error, half width of its 95 % interval, errors by alphabet as JSON."
+    if len(z) != bank.n:
+        raise InputError(f"The embedding has {len(z)} rows, but there are {bank.n} images: "
+                         "embed every image, in the order of the bank.")
+    for p in protocols: choose(p, list(OMNIGLOT_PROTOCOLS), "protocol")
+    for split in splits: choose(split, list(SPLITS), "split")
+    kinds = [(protocol, way, shot) for protocol in protocols for way, shot in settings]
     rows = []
-    for p in protocols: choose(p, {k: k for k in OMNIGLOT_PROTOCOLS}, "protocol")
     for split in splits:
-        choose(split, SPLITS, "split")
         part, index = _part(bank, split)
-        for protocol in protocols:
-            for way, shot in settings:
-                try: problems = stream(part, problem_spec(protocol, way, shot), n_problems, seed)
-                except InputError:
-                    if not skip: raise
-                    continue
-                wrong, groups = _with_groups(z[index], problems, head, part)
-                by = {part.group_names[g]: [float(wrong[groups == g].mean()), int((groups == g).sum())] for g in np.unique(groups)} if OMNIGLOT_PROTOCOLS[protocol] else {}
-                rows.append(_line(split, protocol, way, shot, wrong, by))
+        for kind in kinds: rows += _kind_of_problem(z[index], part, split, kind, head, n_problems, seed, skip)
         if runs and bank.source != "glyphs": rows += _runs(z, bank, split, head)
-    if not rows: raise InputError(f"The split {', '.join(splits)} has too few test classes for these problems: take fewer ways, or another split.")
-    return pd.DataFrame(rows)
+    if rows: return pd.DataFrame(rows)
+    raise InputError(f"The split {', '.join(splits)} has too few test classes for these problems: "
+                     "take fewer ways, or another split.")
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #5a75154b
-def _line(split, protocol, way, shot, wrong, by):
-    error, half = over_tasks(wrong)
-    return dict(split=split, protocol=protocol, way=way, shot=shot, error=error, half=half, problems=len(wrong), by=json.dumps(by))
+def _kind_of_problem(z, part, split, kind, head, n_problems, seed, skip):
+    "The row of one kind of problem, or none where the split cannot give it."
+    protocol, way, shot = kind
+    try: problems = stream(part, problem_spec(protocol, way, shot), n_problems, seed)
+    except InputError:
+        if not skip: raise
+        return []
+    wrong, groups = _with_groups(z, problems, head, part)
+    within = OMNIGLOT_PROTOCOLS[protocol] is not None
+    by = {part.group_names[g]: wrong[groups == g] for g in np.unique(groups)} if within else {}
+    return [_error_row(split, protocol, way, shot, wrong, by)]
 
+def _error_row(split, protocol, way, shot, wrong, by):
+    "`by` holds the errors of each alphabet; the row keeps their mean and number."
+    error, half = over_tasks(wrong)
+    by = {alphabet: [float(errors.mean()), len(errors)] for alphabet, errors in by.items()}
+    return dict(
+        split=split, protocol=protocol, way=way, shot=shot, error=error, half=half,
+        problems=len(wrong), by=json.dumps(by))
+
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #15570864
 def _part(bank, split):
     "The test classes of a split as a bank of labels, and the numbers of their samples in the whole bank."
     mask = torch.as_tensor(in_test_part(bank, split))
@@ -184,7 +208,11 @@ def _part(bank, split):
     index = index[bank.labels[index].argsort(stable=True)]
     return bank.select(mask), index
 
-def in_test_part(bank, split):
+def in_test_part(
+    bank,  # a `Bank` of characters
+    split: str,  # a name in `TEST_PART`
+) -> np.ndarray:  # (class,) bool
+    "Which classes a split keeps for the test."
     if bank.source != "glyphs": return in_part(bank.names, split, TEST_PART[split])
     from fewshot_nb.data.glyphs import glyph_alphabets
     return in_part(bank.names, split, TEST_PART[split], glyph_alphabets())
@@ -193,18 +221,22 @@ def _with_groups(z, problems, head, part):
     "Errors of the problems, and the alphabet of the first class of each."
     wrong, groups = [], []
     for batch in problems:
-        wrong.append(problem_errors(z, [batch], head)); groups.append(part.groups[batch.classes[:, 0]])
+        wrong.append(problem_errors(z, [batch], head))
+        groups.append(part.groups[batch.classes[:, 0]])
     return np.concatenate(wrong), torch.cat(groups).numpy()
 
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #27b46884
 def _runs(z, bank, split, head):
     "Rows of Lake's runs: all, and those whose alphabet this split keeps for the test."
     try: tasks = lake_tasks(bank)
     except InputError: return []
     wrong, alphabets = problem_errors(z, [tasks], head), run_table().alphabet
-    by = {a: [float(wrong[alphabets == a].mean()), int((alphabets == a).sum())] for a in alphabets.unique()}
-    unseen = np.array([any(n.startswith(f"{a}/") for n, t in zip(bank.names, in_test_part(bank, split)) if t) for a in alphabets]) & (split != "weak")
-    rows = [_line(split, "lake-runs", 20, 1, wrong, by)]
-    return rows if unseen.all() or not unseen.any() else rows + [_line(split, "lake-runs unseen", 20, 1, wrong[unseen], {})]
+    by = {a: wrong[alphabets == a] for a in alphabets.unique()}
+    rows = [_error_row(split, "lake-runs", 20, 1, wrong, by)]
+    kept = {name.split("/")[0] for name, test in zip(bank.names, in_test_part(bank, split)) if test}
+    unseen = np.array([a in kept for a in alphabets]) & (split != "weak")  # weak splits every alphabet
+    if unseen.all() or not unseen.any(): return rows
+    return [*rows, _error_row(split, "lake-runs unseen", 20, 1, wrong[unseen], {})]
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #5fcd97f5
 def judged_bank(
@@ -215,32 +247,43 @@ def judged_bank(
     "The classes that are judged: the test parts of splits, and the alphabets of Lake's runs."
     bank = characters(size, data=data)
     runs = set(run_table().alphabet) if bank.source != "glyphs" else set()
-    return bank.select(np.any([[n.split("/")[0] in runs for n in bank.names], *[in_test_part(bank, s) for s in splits]], 0))
+    return bank.select(
+        np.any([[n.split("/")[0] in runs for n in bank.names], *[in_test_part(bank, s) for s in splits]], 0))
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #014e1e15
 def embedding_of(
-    what: str,  # weights (*.safetensors that `models.siamese.save_siamese` wrote), features (*.npz, *.npy, *.pt, *.parquet), or "module:function"
+    # weights (*.safetensors that `models.siamese.save_siamese` wrote), features (*.npz, *.npy,
+    # *.pt, *.parquet), or "module:function"
+    what: str,
     data="auto",  # where Omniglot lies, see `data.source`
     size: int | None = None,  # side of the images for a function; default 28
     device="cpu",  # where to embed
-    splits=tuple(TEST_PART),  # what they are for: only the test classes of these splits, and those of Lake's runs, are embedded
+    splits=tuple(TEST_PART),  # only their test classes, and those of Lake's runs, are embedded
 ) -> tuple:  # (embeddings (n, dim), the bank they belong to, the head they were trained for)
     "Embeddings of Omniglot's images."
-    path, kind = Path(str(what)), Path(str(what)).suffix
-    on = named_device(device)
-    if kind == ".safetensors" or not kind and str(what) in nets.SHIPPED_SIAMESE:
-        net, card = nets.shipped_siamese(str(what)) if str(what) in nets.SHIPPED_SIAMESE else nets.read_siamese(path)
-        inner = getattr(net, "net", net)
-        if size not in (None, inner.image_size): raise InputError(f"These weights look at images of {inner.image_size} pixels, but size={size} was asked for: leave it out.")
-        bank, head = judged_bank(inner.image_size, splits, data), card.get("head", "nearest")
-        if head == "attention" and hasattr(net, "scale"): head = functools.partial(attention_logits, scale=float(net.scale))
-        return embed(net.to(on), bank.to(on), batch=200), bank, head
+    what, on = str(what), named_device(device)
+    kind = Path(what).suffix
+    if kind == ".safetensors" or what in nets.SHIPPED_SIAMESE: return _by_weights(what, data, size, on, splits)
     if kind in (".npz", ".npy", ".pt", ".parquet"):
         bank = characters(24, data=data)
-        return _checked(_features(path), bank, str(what)).to(on), bank, "nearest"
-    f, bank = _function(str(what)), judged_bank(size or 28, splits, data)
-    with torch.no_grad(): z = torch.cat([torch.as_tensor(f(bank.take(torch.arange(i, min(i + 200, bank.n))).to(on))) for i in range(0, bank.n, 200)])
-    return _checked(z, bank, str(what)), bank, "nearest"
+        return _checked(_features(Path(what)), bank, what).to(on), bank, "nearest"
+    f, bank = _function(what), judged_bank(size or 28, splits, data)
+    with torch.no_grad():
+        z = [torch.as_tensor(f(bank.take(torch.arange(i, min(i + 200, bank.n))).to(on))) for i in range(0, bank.n, 200)]
+    return _checked(torch.cat(z), bank, what), bank, "nearest"
+
+def _by_weights(what, data, size, device, splits):
+    "Embeddings by a trained net, and the head that its card names."
+    shipped = what in nets.SHIPPED_SIAMESE
+    net, card = nets.shipped_siamese(what) if shipped else nets.read_siamese(Path(what))
+    inner = getattr(net, "net", net)
+    if size not in (None, inner.image_size):
+        raise InputError(f"These weights look at images of {inner.image_size} pixels, but size={size} was asked for: "
+                         "leave it out.")
+    bank, head = judged_bank(inner.image_size, splits, data), card.get("head", "nearest")
+    if head == "attention" and hasattr(net, "scale"):
+        head = functools.partial(attention_logits, scale=float(net.scale))
+    return embed(net.to(device), bank.to(device), batch=200), bank, head
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #c1c7d954
 def _features(path):
@@ -249,26 +292,55 @@ def _features(path):
         if path.suffix == ".npz":
             with np.load(path) as f: return f["features"]
         if path.suffix == ".npy": return np.load(path)
-        if path.suffix == ".parquet": return pd.read_parquet(path).select_dtypes("number").drop(columns=["label", "labels"], errors="ignore").to_numpy()
+        if path.suffix == ".parquet":
+            return (
+                pd.read_parquet(path)
+                .select_dtypes("number")
+                .drop(columns=["label", "labels"], errors="ignore")
+                .to_numpy()
+            )
         loaded = torch.load(path, map_location="cpu", weights_only=True)
         return loaded["features"] if isinstance(loaded, dict) else loaded
-    except KeyError: raise InputError(f"{str(path)!r} holds no array named features: save one row for each of Omniglot's images under this name.") from None
-    except Exception as e: raise InputError(f"{str(path)!r} cannot be read ({type(e).__name__}): it is cut short or another kind of file.") from None
+    except KeyError:
+        raise InputError(
+            f"{str(path)!r} holds no array named features: save one row for each of Omniglot's images under this name."
+        ) from None
+    except Exception as e:
+        raise InputError(
+            f"{str(path)!r} cannot be read ({type(e).__name__}): it is cut short or another kind of file."
+        ) from None
 
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #d362d3f0
 def _checked(z, bank, what):
     z = torch.as_tensor(np.asarray(z.detach().cpu()) if isinstance(z, Tensor) else z).float()
     if z.ndim != 2: z = z.flatten(1) if z.ndim > 2 else z[:, None]
-    if len(z) != bank.n: raise InputError(f"{what!r} has {len(z)} rows, but this Omniglot has {bank.n} images: give a vector for each image, alphabets of the background first, sorted by name.")
+    if len(z) != bank.n:
+        raise InputError(
+            f"{what!r} has {len(z)} rows, but this Omniglot has {bank.n} images: give a vector for "
+            f"each image, alphabets of the background first, sorted by name."
+        )
     if not z.isfinite().all(): raise InputError(f"{what!r} holds NaN or infinite values: remove or repair them.")
     return z
 
 def _function(what):
     module, _, name = what.partition(":")
-    if not module or not name: raise InputError(f"The embedding {what!r} is not understood: give weights (*.safetensors), features (*.npz, *.npy, *.pt, *.parquet), {' or '.join(nets.SHIPPED_SIAMESE)} for ours, or a Python function as module:function.")
+    if not module or not name:
+        raise InputError(
+            f"The embedding {what!r} is not understood: give weights (*.safetensors), features "
+            f"(*.npz, *.npy, *.pt, *.parquet), {' or '.join(nets.SHIPPED_SIAMESE)} for ours, or a "
+            f"Python function as module:function."
+        )
     if "" not in sys.path: sys.path.insert(0, "")  # modules of the working directory, as `python -m` finds them
-    try: f = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as e: raise InputError(f"The function {what!r} cannot be imported ({e}): write module:function, and run where Python finds the module.") from None
-    if not callable(f): raise InputError(f"{what!r} is no function: name one that takes images (n, 1, S, S) and gives vectors (n, dim).")
+    try:
+        f = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as e:
+        raise InputError(
+            f"The function {what!r} cannot be imported ({e}): write module:function, and run where "
+            f"Python finds the module."
+        ) from None
+    if not callable(f):
+        raise InputError(
+            f"{what!r} is no function: name one that takes images (n, 1, S, S) and gives vectors (n, dim).")
     return f
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #663b3cee
@@ -279,8 +351,14 @@ def error_table(
     text = [f"{100*r.error:.1f} ± {100*r.half:.1f}" for r in rows.itertuples()]
     t = rows.assign(text=text, setting=[f"{w}-way {s}-shot" for w, s in zip(rows.way, rows.shot)])
     order = t.setting.unique()
-    return t.pivot(index=["split", "protocol"], columns="setting", values="text").fillna("")[order].reset_index().rename_axis(columns=None)
+    return (
+        t.pivot(index=["split", "protocol"], columns="setting", values="text")
+        .fillna("")[order]
+        .reset_index()
+        .rename_axis(columns=None)
+    )
 
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #929a53e8
 def seen_in_training(
     what: str,  # an embedding, as for `embedding_of`
     bank,  # all of Omniglot
@@ -294,7 +372,8 @@ def seen_in_training(
     return torch.as_tensor(in_part(bank.names, split, part))
 
 def refuse_impossible(splits, settings, data):
-    "Refuse problems that the test classes of a split cannot give; the weak split, with three characters of an alphabet, has no problems within one."
+    """Refuse problems that the test classes of a split cannot give; the weak split, with three
+    characters of an alphabet, has no problems within one."""
     bank = characters(24, data=data)
     for split in splits:
         part = _part(bank, split)[0]
