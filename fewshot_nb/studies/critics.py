@@ -19,7 +19,7 @@ from .. import core
 from ..core import InputError, choose, read_arrays, rng, save_arrays, settings_from
 from ..data.source import characters
 from .generation import critic_features, fit_and_judged, setting_digest
-from ..metrics import agreement, balanced_tasks, diversity, features_of, prototype_index
+from ..metrics import measure_agreement, balanced_tasks, diversity, features_of, prototype_index
 from ..models.core import embed, parameter_count
 from ..models.critics import read_critics, critic_flops
 from ..models.heads import prototype_logits
@@ -270,7 +270,7 @@ def _training_measures(s, state):
 
 def _likeness(measures, features):
     "How alike the critic and each of the pair at hand rank the classes by diversity."
-    found = {k: agreement(measures["diversity_std"], diversity(f), draws=0) for k, f in features.items()}
+    found = {k: measure_agreement(measures["diversity_std"], diversity(f), draws=0) for k, f in features.items()}
     return {f"rho_{k}": a.spearman for k, a in found.items()}
 
 # %% ../../nbs/api/820_studies_critics.ipynb #689f6cc4
@@ -279,12 +279,12 @@ def critic_agreement(
     other: dict,  # of another critic
     what: str = "diversity_std",  # "diversity_std", "diversity_cosine", "accuracy" or "logits"
     draws: int = 2000,  # bootstrap draws
-):  # an `Agreement`, see `metrics.agreement`
+):  # an `Agreement`, see `metrics.measure_agreement`
     "How two critics agree on classes, or on every pair of a query and a class."
     choose(what, ("diversity_std", "diversity_cosine", "accuracy", "logits"), "measure")
-    if what != "logits": return agreement(one[what], other[what], draws)
+    if what != "logits": return measure_agreement(one[what], other[what], draws)
     n = min(len(one["logits"]), len(other["logits"]))
-    return agreement(one["logits"][:n].ravel(), other["logits"][:n].ravel(), draws=0)
+    return measure_agreement(one["logits"][:n].ravel(), other["logits"][:n].ravel(), draws=0)
 
 # %% ../../nbs/api/820_studies_critics.ipynb #07273936
 def class_silhouette(
