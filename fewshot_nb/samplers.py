@@ -278,7 +278,8 @@ def _by_redrawing(rng, sizes, rows, of_row, place):
     "Draw freely; as long as a row has a number twice, draw the later one again."
     value = rng.integers(sizes[of_row])
     place_bits, value_bits = int(place.max()).bit_length(), int(sizes[rows].max()).bit_length()
-    first_slot = np.zeros(len(rows), np.int64); first_slot[of_row[place == 0]] = np.flatnonzero(place == 0)
+    first_slot = np.zeros(len(rows), np.int64)
+    first_slot[of_row[place == 0]] = np.flatnonzero(place == 0)
     live = np.arange(len(value))
     while len(live):
         keys = ((of_row[live] << value_bits | value[live]) << place_bits) | place[live]  # one sort by row, value, place
@@ -286,7 +287,8 @@ def _by_redrawing(rng, sizes, rows, of_row, place):
         again = keys[1:][keys[1:] >> place_bits == keys[:-1] >> place_bits]
         slots = first_slot[again >> (place_bits + value_bits)] + (again & ((1 << place_bits) - 1))
         value[slots] = rng.integers(sizes[of_row[slots]])
-        touched = np.zeros(len(rows), bool); touched[of_row[slots]] = True
+        touched = np.zeros(len(rows), bool)
+        touched[of_row[slots]] = True
         live = live[touched[of_row[live]]]
     return value
 
@@ -485,7 +487,7 @@ def rectangles(
     lengths = (tasks.query_labels >= 0).sum(1)
     for n in lengths.unique().tolist():
         which = torch.nonzero(lengths == n).squeeze(1)
-        part = tasks._each(lambda t: t[which])
+        part = tasks._each(lambda t, which=which: t[which])
         yield which, dataclasses.replace(part, query=part.query[:, :n], query_labels=part.query_labels[:, :n])
 
 # %% ../nbs/api/200_samplers.ipynb #8a2a57fd

@@ -110,7 +110,7 @@ _IN_PLANE = np.zeros((3, 3, 3), int)
 _IN_PLANE[1] = 1
 
 def _arms(skeleton):
-    "Cut skeletons where lines meet: arm of each pixel (0: none), their number, meeting pixels, tips, neighbour offsets."
+    "Cut skeletons where lines meet: arm of each pixel (0: none), number, meeting pixels, tips, neighbour offsets."
     offsets, flat = _DY*skeleton.shape[2] + _DX, skeleton.astype(np.uint8).ravel()
     live = np.flatnonzero(flat)
     touching = _neighbours[_case(flat, live, offsets)]
