@@ -12,7 +12,6 @@ from fewshot_nb.engine import reproduce as launch
 from fewshot_nb.cli.main import main
 from fewshot_nb.engine.results import Results
 
-
 @pytest.fixture
 def refused(capsys, tmp_path, monkeypatch):
     "Call the command; its one sentence, which must be all it says on the error stream."
@@ -20,10 +19,14 @@ def refused(capsys, tmp_path, monkeypatch):
     def refused(*args):
         with pytest.raises(SystemExit) as e: main([str(a) for a in args])
         said = capsys.readouterr().err.strip()
-        assert e.value.code == 1 and said.count("\n") == 0 and said.startswith("fewshot_nb: ") and said.endswith((".", "?", "`")), said
+        assert (
+            e.value.code == 1
+            and said.count("\n") == 0
+            and said.startswith("fewshot_nb: ")
+            and said.endswith((".", "?", "`"))
+        ), said
         return said
     return refused
-
 
 @pytest.fixture
 def said(capsys):
@@ -38,34 +41,43 @@ def said(capsys):
         return out.out, "\n".join(str(n.message) for n in notes)
     return said
 
-
 # --- experiments and their parameters
 
-@pytest.mark.parametrize("args, words", [
-    (["run", "exp_bta"], "Unknown experiment 'exp_bta': did you mean exp_beta"),
-    (["run", "none.ipynb"], "There is no notebook 'none.ipynb'"),
-    (["run", "exp_beta", "--profile", "smok"], "Unknown profile 'smok': did you mean smoke or smoke_stn?"),
-    (["run", "exp_beta", "-p", "betta=1"], "Unknown parameter of exp_beta 'betta'"),
-    (["run", "exp_beta", "-p", "seed"], "write it as key=value"),
-    (["run", "exp_beta", "-p", "seed=three"], "Parameter seed='three' is not of type int"),
-    (["run", "exp_beta", "-p", "seed=-1"], "seed=-1 is negative"),
-    (["run", "exp_beta", "-p", "jobs=1.5"], "is not of type int"),
-    (["run", "exp_beta", "-p", "device=gpu"], "Unknown device 'gpu'"),
-    (["run", "exp_beta", "-p", "rows=[{beta: -1.0}]"], "The setting {'beta': -1.0} is not in the grid of exp_beta"),
-    (["run", "exp_beta", "-p", "rows=some"], "rows='some' is not understood"),
-    (["reproduce"], "Nothing to reproduce"),
-    (["reproduce", "exp_bta"], "Unknown experiment"),
-    (["reproduce", "exp_beta", "--profile", "lab"], "Unknown profile 'lab'"),
-    (["reproduce", "exp_beta", "--data", "glyphs", "-p", "seeds=1"], "Unknown parameter of exp_beta 'seeds': did you mean seed?"),
-    (["reproduce", "exp_beta", "--data", "glyphs", "--engine", "slrm"], "Unknown engine 'slrm': did you mean slurm?"),
-    (["reproduce", "exp_beta", "--data", "glyphs", "--jobs", "0"], "--jobs 0 is too few"),
-    (["results", "exp_beta", "--out", "nowhere"], "There are no rows of exp_beta under 'nowhere'"),
-    (["logs", "exp_beta-0009", "--out", "nowhere"], "No job 'exp_beta-0009' under 'nowhere'"),
-    (["claims", "--paper", "generations"], "Unknown paper 'generations': did you mean generation?"),
-    (["data", "glyfs"], "Unknown data set 'glyfs': did you mean glyphs?"),
-])
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (["run", "exp_bta"], "Unknown experiment 'exp_bta': did you mean exp_beta"),
+        (["run", "none.ipynb"], "There is no notebook 'none.ipynb'"),
+        (
+            ["run", "exp_beta", "--profile", "smok"],
+            "Unknown profile 'smok': did you mean smoke or smoke_stn?"),
+        (["run", "exp_beta", "-p", "betta=1"], "Unknown parameter of exp_beta 'betta'"),
+        (["run", "exp_beta", "-p", "seed"], "write it as key=value"),
+        (["run", "exp_beta", "-p", "seed=three"], "Parameter seed='three' is not of type int"),
+        (["run", "exp_beta", "-p", "seed=-1"], "seed=-1 is negative"),
+        (["run", "exp_beta", "-p", "jobs=1.5"], "is not of type int"),
+        (["run", "exp_beta", "-p", "device=gpu"], "Unknown device 'gpu'"),
+        (
+            ["run", "exp_beta", "-p", "rows=[{beta: -1.0}]"],
+            "The setting {'beta': -1.0} is not in the grid of exp_beta"),
+        (["run", "exp_beta", "-p", "rows=some"], "rows='some' is not understood"),
+        (["reproduce"], "Nothing to reproduce"),
+        (["reproduce", "exp_bta"], "Unknown experiment"),
+        (["reproduce", "exp_beta", "--profile", "lab"], "Unknown profile 'lab'"),
+        (
+            ["reproduce", "exp_beta", "--data", "glyphs", "-p", "seeds=1"],
+            "Unknown parameter of exp_beta 'seeds': did you mean seed?"),
+        (
+            ["reproduce", "exp_beta", "--data", "glyphs", "--engine", "slrm"],
+            "Unknown engine 'slrm': did you mean slurm?"),
+        (["reproduce", "exp_beta", "--data", "glyphs", "--jobs", "0"], "--jobs 0 is too few"),
+        (["results", "exp_beta", "--out", "nowhere"], "There are no rows of exp_beta under 'nowhere'"),
+        (["logs", "exp_beta-0009", "--out", "nowhere"], "No job 'exp_beta-0009' under 'nowhere'"),
+        (["claims", "--paper", "generations"], "Unknown paper 'generations': did you mean generation?"),
+        (["data", "glyfs"], "Unknown data set 'glyfs': did you mean glyphs?"),
+    ],
+)
 def test_wrong_names_and_values(refused, args, words): assert words in refused(*args)
-
 
 def test_cuda_asked_for_and_absent(refused, monkeypatch):
     import torch
@@ -73,30 +85,29 @@ def test_cuda_asked_for_and_absent(refused, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert "no CUDA GPU" in refused("run", "exp_beta", "-p", "device=cuda")
     assert "no CUDA GPU" in refused("reproduce", "exp_beta", "--data", "glyphs", "-p", "device=cuda")
-    assert "--gpus 2 was asked for, but this machine has 0" in refused("reproduce", "exp_beta", "--data", "glyphs", "--gpus", "2")
-
+    assert "--gpus 2 was asked for, but this machine has 0" in refused(
+        "reproduce", "exp_beta", "--data", "glyphs", "--gpus", "2")
 
 def test_no_slurm_on_the_path(refused, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "there is no sbatch on the path" in refused("reproduce", "exp_beta", "--data", "glyphs", "--engine", "slurm")
-
 
 def test_a_cluster_without_gpus(refused, monkeypatch, tmp_path):
     pytest.importorskip("submitit")
     for tool, answer in dict(sbatch="", sinfo="(null)").items():
         (tmp_path/tool).write_text(f"#!/bin/sh\necho '{answer}'\n"); (tmp_path/tool).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert "--gpus 1 was asked for, but this cluster's nodes have none" in refused("reproduce", "exp_beta", "--data", "glyphs", "--engine", "slurm", "--gpus", "1")
-
+    assert "--gpus 1 was asked for, but this cluster's nodes have none" in refused(
+        "reproduce", "exp_beta", "--data", "glyphs", "--engine", "slurm", "--gpus", "1")
 
 def test_unknown_and_cyclic_dependencies(refused, monkeypatch, tmp_path):
     for name, needs in dict(exp_a="exp_b", exp_b="exp_a", exp_c="exp_d").items():
         front = f"---\ntitle: {name}\nversion: 1\nneeds: [{needs}]\nprofiles: {{smoke: {{x: 1}}}}\n---"
-        (tmp_path/f"{name}.ipynb").write_text(json.dumps(dict(cells=[dict(cell_type="raw", source=front, metadata={})])))
+        (tmp_path / f"{name}.ipynb").write_text(
+            json.dumps(dict(cells=[dict(cell_type="raw", source=front, metadata={})])))
     monkeypatch.setattr(experiments, "experiments_folder", lambda: tmp_path)
     assert "need each other in a circle (exp_a -> exp_b -> exp_a)" in refused("reproduce", "exp_a")
     assert "Unknown experiment 'exp_d'" in refused("reproduce", "exp_c")
-
 
 # --- data
 
@@ -106,20 +117,19 @@ def test_data_folders_that_hold_no_omniglot(refused, tmp_path):
         assert "No Omniglot in" in refused(command, "exp_beta", "--data", tmp_path/"empty")
         assert "does not exist" in refused(command, "exp_beta", "--data", tmp_path/"nowhere")
 
-
 @pytest.fixture
 def tree(tmp_path, cache):
     "Two characters of Omniglot."
     for half in ("images_background", "images_evaluation"):
         folder = tmp_path/"data"/half/"Latin"/"character01"
         folder.mkdir(parents=True)
-        for d in range(20): Image.fromarray(np.random.default_rng(d).random((105, 105)) > .1).save(folder/f"0001_{d:02}.png")
+        for d in range(20):
+            Image.fromarray(np.random.default_rng(d).random((105, 105)) > 0.1).save(
+                folder / f"0001_{d:02}.png")
     return tmp_path/"data"
-
 
 def test_omniglot_with_characters_missing(refused, tree):
     assert "2 characters with 20 drawings were found, 1623 are expected" in refused("data", "omniglot", "--data", tree)
-
 
 def test_a_truncated_archive(refused, tree, tmp_path):
     (tmp_path/"tar").mkdir()
@@ -128,7 +138,6 @@ def test_a_truncated_archive(refused, tree, tmp_path):
     path.write_bytes(path.read_bytes()[:-400])
     sentence = refused("data", "omniglot", "--data", path.parent)
     assert "damaged" in sentence or "not complete" in sentence
-
 
 def test_a_truncated_cache_is_made_anew(said, tree, cache, monkeypatch, tmp_path):
     from fewshot_nb.data import omniglot
@@ -143,13 +152,13 @@ def test_a_truncated_cache_is_made_anew(said, tree, cache, monkeypatch, tmp_path
         sheets.append((tmp_path/"runs/omniglot.png").read_bytes())
     assert sheets[0] == sheets[1]
 
-
 def test_beta_negative_and_more_ways_than_classes(refused, tmp_path):
     from fewshot_nb.studies.generation import generation_row
     with pytest.raises(core.InputError, match="beta=-1"): generation_row(dict(beta=-1), data="glyphs")
-    np.savez(tmp_path/"f.npz", features=np.random.default_rng(0).normal(size=(60, 8)).astype("f4"), labels=np.repeat(range(3), 20))
+    np.savez(
+        tmp_path / "f.npz", features=np.random.default_rng(0).normal(size=(60, 8)).astype("f4"),
+        labels=np.repeat(range(3), 20))
     assert "way=5" in refused("evaluate", tmp_path/"f.npz", "--tasks", "10")
-
 
 # --- the folder of results
 
@@ -160,7 +169,6 @@ def rows_of_beta(out, n=1):
     results = Results(e.folder("smoke", out, "glyphs"), e.name, e.version, list(settings[0]))
     return results, [results.write([dict(s, diversity=1.5)], seconds=40., setting=s) for s in settings[:n]]
 
-
 def test_results_that_cannot_be_written(refused, tmp_path, monkeypatch):
     (tmp_path/"file").write_text("")
     for command in ("run", "reproduce"):
@@ -170,7 +178,6 @@ def test_results_that_cannot_be_written(refused, tmp_path, monkeypatch):
     monkeypatch.setattr(core.tempfile, "TemporaryFile", forbidden)
     assert "Permission denied" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path/"out")
 
-
 def test_a_full_disk(refused, tmp_path):
     rows_of_beta(tmp_path/"out")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -178,7 +185,6 @@ def test_a_full_disk(refused, tmp_path):
     try: sentence = refused("results", "exp_beta", "--out", tmp_path/"out", "--to", tmp_path/"all.csv")
     finally: resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "Cannot write" in sentence and "make room" in sentence and not list(tmp_path.glob("*all.csv*"))
-
 
 def test_a_folder_of_another_grid(refused, tmp_path):
     folder = experiments.find("exp_beta").folder("smoke", tmp_path, "glyphs")
@@ -188,7 +194,6 @@ def test_a_folder_of_another_grid(refused, tmp_path):
     Results(folder, "exp_other", 1, ["profile", "data", *experiments.find("exp_beta").grid("smoke")[0]])
     assert "belongs to another experiment" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path)
 
-
 def test_parts_cut_short_or_foreign_are_named_and_set_aside(said, tmp_path, monkeypatch):
     results, paths = rows_of_beta(tmp_path, 2)
     paths[0].write_bytes(paths[0].read_bytes()[:-100])
@@ -196,7 +201,6 @@ def test_parts_cut_short_or_foreign_are_named_and_set_aside(said, tmp_path, monk
     out, notes = said("results", "exp_beta", "--out", tmp_path, "--to", tmp_path/"all.csv")
     assert "1 rows" in out and paths[0].name in notes and "stranger.parquet" in notes and "not merged" in notes
     assert {p.name for p in results.folder.glob("*.aside")} == {paths[0].name + ".aside", "stranger.parquet.aside"}
-
 
 # --- what goes well
 
@@ -206,13 +210,14 @@ def test_dry_run_tells_jobs_and_hours(said, tmp_path):
     assert "exp_beta-smoke-glyphs-0001: beta=5.0 seed=0" in out and "0000" not in out
     last = out.splitlines()[-1].split()
     assert last[:5] == ["exp_beta", "2", "1", "1", "0.011"] and "smoke on" in out  # 40 s
-    out, _ = said("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path, "--dry-run", "--profile", "paper", "--jobs", "4")
+    out, _ = said(
+        "reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path, "--dry-run", "--profile",
+        "paper", "--jobs", "4")
     assert out.count("exp_beta-paper-glyphs-") == 60
     hours = float(out.splitlines()[-1].split()[4])
     from fewshot_nb.studies.generators import generator_flops as work
     e = experiments.find("exp_beta")
     assert hours == pytest.approx(40/3600/4*sum(map(work, e.grid("paper")))/work(e.grid("smoke")[0]), rel=1e-3)
-
 
 def test_the_list_and_the_ledger(said, tmp_path):
     out, _ = said("list")
@@ -222,7 +227,6 @@ def test_the_list_and_the_ledger(said, tmp_path):
     out, _ = said("claims", "--paper", "generation", "--json", "--out", tmp_path)
     assert {"id", "verdict", "why"} <= set(json.loads(out)[0])
 
-
 def test_help_and_version(said):
     began = time.perf_counter()
     out, _ = said("--help")
@@ -230,20 +234,24 @@ def test_help_and_version(said):
     assert "reproduce" in out and "Traceback" not in out
     assert said("--version")[0].strip() == f"fewshot_nb {fewshot_nb.__version__}"
 
-
 @pytest.mark.parametrize("name", experiments.experiment_names())
 def test_every_experiment_keeps_the_contract(name):
-    "One cell of parameters with the names that all share, one cell `table`, which alone computes rows; a batch of an engine ends there."
+    """One cell of parameters with the names that all share, one cell `table`, which alone computes
+    rows; a batch of an engine ends there."""
     e = experiments.find(name)
     cells = json.loads(e.path.read_text())["cells"]
     tagged = {tag: [c for c in cells if tag in c["metadata"].get("tags", [])] for tag in ("parameters", "table")}
-    assert [len(c) for c in tagged.values()] == [1, 1] and any(call in "".join(tagged["table"][0]["source"]) for call in ("open_experiment(", ".rows("))
-    assert list(e.parameters())[:2] == ["profile", "data"] and {"device", "seed", "jobs", "out", "rows"} <= set(e.parameters())
+    assert [len(c) for c in tagged.values()] == [1, 1] and any(
+        call in "".join(tagged["table"][0]["source"]) for call in ("open_experiment(", ".rows("))
+    assert list(e.parameters())[:2] == ["profile", "data"] and {
+        "device", "seed", "jobs", "out", "rows"} <= set(e.parameters())
     assert {"smoke", "laptop", "gpu", "paper"} <= set(e.profiles) and e.grid("paper") and e.regenerates
-
 
 def test_a_kernel_that_does_not_start(refused, monkeypatch):
     import papermill
     def slow(*args, **kwargs): raise RuntimeError("Kernel didn't respond in 300 seconds")
     monkeypatch.setattr(papermill, "execute_notebook", slow)
-    assert "exp_dirichlet failed: its kernel did not start (Kernel didn't respond in 300 seconds): try" in refused("run", "exp_dirichlet")
+    assert (
+        "exp_dirichlet failed: its kernel did not start (Kernel didn't respond in 300 seconds): try"
+        in refused("run", "exp_dirichlet")
+    )

@@ -1,11 +1,12 @@
-"`reproduce` end to end: failures are data, Ctrl-C stops, and a real exp_beta grid killed at 20 moments ends as one that was not."
+"""`reproduce` end to end: failures are data, Ctrl-C stops, and a real exp_beta grid killed at 20
+moments ends as one that was not."""
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
 
 import numpy as np, pytest
 
 from fewshot_nb.engine import experiment as experiments
-from fewshot_nb.engine import reproduce as launch
+from fewshot_nb.engine import plan, reproduce as launch
 from fewshot_nb.core import InputError
 from fewshot_nb.engine.results import same_rows
 
@@ -13,7 +14,6 @@ from small_notebooks import notebook, tiny_beta
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes under /proc")
-
 
 def tree(pid):
     "A process and all that it started, by pid."
@@ -25,11 +25,9 @@ def tree(pid):
     while more := {p for p, parent in parents.items() if parent in found} - found: found |= more
     return found
 
-
 def alive(pid):
     try: return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError: return False
-
 
 def kill_tree(pid):
     "SIGKILL to a process and everything below it, stopped first so that none can start another."
@@ -42,7 +40,6 @@ def kill_tree(pid):
         try: os.kill(p, signal.SIGKILL)
         except ProcessLookupError: pass
 
-
 def wait_for(condition, process=None, seconds=240):
     end = time.time() + seconds
     while not condition():
@@ -50,95 +47,129 @@ def wait_for(condition, process=None, seconds=240):
         assert process is None or process.poll() is None, process.communicate()
         time.sleep(.02)
 
-
 def start(out, *args):
     "`fewshot_nb reproduce` as a process of its own, as a user would start it."
     env = dict(os.environ, FEWSHOT_QUIET="1", PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    return subprocess.Popen([sys.executable, "-m", "fewshot_nb", "reproduce", *map(str, args), "--out", str(out)], env=env, cwd=out.parent,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background jobs ignore Ctrl-C
-
+    return subprocess.Popen(
+        [sys.executable, "-m", "fewshot_nb", "reproduce", *map(str, args), "--out", str(out)],
+        env=env, cwd=out.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )  # a shell's background jobs ignore Ctrl-C
 
 # --- failure is data
 
-TOY = """---
+TOY = (
+    """---
 title: "exp_toy: squares"
 version: 1
 sweep: [x]
-bank: builtins.str
+bank: toy_bank.name_of_data
 profiles:
   smoke: {x: [1, 2, 3]}
----""", "import os, time\nfrom pathlib import Path\nfrom fewshot_nb import experiments", """profile: str = "smoke"  # a row of settings
+---""",
+    "import os, time\nfrom pathlib import Path\nfrom fewshot_nb.engine.experiment import open_experiment",
+    """profile: str = "smoke"  # a row of settings
 data: str = "auto"  # any word
 seed: int = 0
 jobs: int = 1
 out: str = "runs/results"
 rows: str | list = "all"
-""", """def square(setting):
+""",
+    """def square(setting):
     here, x = Path(out), setting["x"]
     if x == 2 and (here/"break").exists(): raise RuntimeError("no luck\\nat all")
     if x == 3 and (here/"break").exists(): os.kill(os.getpid(), 9)
     if x == 3 and (here/"sleep").exists(): time.sleep(100)
     return dict(square=x*x)
-exp = experiments.find(PATH)
-table = exp.rows(square, profile, rows, out, seed, jobs, data=data)
-"""
-
+table = open_experiment(PATH, square, profile=profile, data=data, seed=seed, jobs=jobs, out=out, rows=rows, modules=["toy_bank"]).table
+""",
+)
 
 @pytest.fixture
-def toy(tmp_path):
+def toy_bank(tmp_path, monkeypatch):
+    "A module of the user's own, which the toy's front matter names."
+    (tmp_path/"toy_bank.py").write_text("def name_of_data(data): return str(data)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    sys.modules.pop("toy_bank", None)
+    return ("toy_bank",)
+
+@pytest.fixture
+def toy(tmp_path, toy_bank):
     path = tmp_path/"exp_toy.ipynb"
     notebook(path, *TOY[:3], TOY[3].replace("PATH", repr(str(path))))
     (tmp_path/"out").mkdir()
     return str(path), tmp_path/"out"
 
-
 def test_a_failing_job_keeps_its_notebook_and_the_rest_goes_on(toy, capfd):
     path, out = toy
     (out/"break").touch()
-    with pytest.raises(InputError, match=r"2 jobs failed, first exp_toy-smoke-numbers-000[12]: .*run the same command again for what is missing") as e:
-        launch.reproduce([path], out=out, data="numbers", jobs=2)
+    with pytest.raises(
+        InputError,
+        match=r"2 jobs failed, first exp_toy-smoke-numbers-000[12]: .*run the same command again for what is missing"
+    ) as e:
+        launch.reproduce([path], out=out, data="numbers", jobs=2, modules=["toy_bank"])
     assert "\n" not in str(e.value)
     rows = experiments.find(path).results("smoke", "numbers", out).read(failed=True).set_index("x")
     assert rows.status.to_dict() == {1: "ok", 2: "failed", 3: "failed"} and rows.square[1] == 1
-    assert rows.message[2] == "RuntimeError: no luck at all" and "in square" in rows.cell[2] and "kernel was killed" in rows.message[3]
-    assert "exp_toy-smoke-numbers-0001: " in launch.logs("exp_toy-smoke-numbers-0001", out).replace(".ipynb", "") and "no luck" in launch.logs("exp_toy-smoke-numbers-0001", out)
+    assert (
+        rows.message[2] == "RuntimeError: no luck at all"
+        and "in square" in rows.cell[2]
+        and "kernel was killed" in rows.message[3]
+    )
+    assert "exp_toy-smoke-numbers-0001: " in launch.job_logs("exp_toy-smoke-numbers-0001", out).replace(
+        ".ipynb", "") and "no luck" in launch.job_logs("exp_toy-smoke-numbers-0001", out)
     assert not list(out.glob("*/jobs/*draw*"))  # there is no whole table to draw
     first = next(out.glob("*/jobs/*0000.ipynb")).stat().st_mtime_ns
     (out/"break").unlink()
-    told = launch.dry_run([path], "smoke", out, "numbers")
-    assert told[0][["settings", "done", "jobs"]].values.tolist() == [[3, 1, 2]] and [j.parameters["rows"] for j in told[1]] == [[dict(x=2)], [dict(x=3)]]
-    drawn = launch.reproduce([path], out=out, data="numbers", jobs=2)  # only what failed
+    told = plan.dry_run([path], "smoke", out, "numbers", modules=["toy_bank"])
+    assert told[0][["settings", "done", "jobs"]].values.tolist() == [[3, 1, 2]] and [
+        j.parameters["rows"] for j in told[1]] == [[dict(x=2)], [dict(x=3)]]
+    drawn = launch.reproduce([path], out=out, data="numbers", jobs=2, modules=["toy_bank"])  # only what failed
     assert next(out.glob("*/jobs/*0000.ipynb")).stat().st_mtime_ns == first and Path(drawn[0]).exists()
     rows = experiments.find(path).results("smoke", "numbers", out).read(failed=True)
     assert rows.square.tolist() == [1, 4, 9] and set(rows.status) == {"ok"}
     lines = capfd.readouterr().err
-    assert "1 of 3 settings done, 2 jobs to do" in lines and "2/2 exp_toy-smoke-numbers-000" in lines  # plain lines, no bar
+    assert (
+        "1 of 3 settings done, 2 jobs to do" in lines and "2/2 exp_toy-smoke-numbers-000" in lines
+    )  # plain lines, no bar
 
-
-def test_a_job_that_dies_before_its_rows_leaves_failed_rows(tmp_path):
+def test_a_job_that_dies_before_its_rows_leaves_failed_rows(tmp_path, toy_bank):
     path, out = tmp_path/"exp_toy.ipynb", tmp_path/"out"
-    notebook(path, TOY[0].replace("sweep: [x]", "sweep: [x]\nlabels: [judge]\nchunk: 3"), "import no_such_module", *TOY[2:])
-    with pytest.raises(InputError, match=r"1 job failed, first exp_toy-smoke-numbers-0000: .*ModuleNotFoundError"): launch.reproduce([str(path)], out=out, data="numbers")
+    notebook(
+        path, TOY[0].replace("sweep: [x]", "sweep: [x]\nlabels: [judge]\nchunk: 3"),
+        "import no_such_module", *TOY[2:])
+    with pytest.raises(
+        InputError, match=r"1 job failed, first exp_toy-smoke-numbers-0000: .*ModuleNotFoundError"):
+        launch.reproduce([str(path)], out=out, data="numbers", modules=toy_bank)
     rows = experiments.find(str(path)).results("smoke", "numbers", out).read(failed=True)
-    assert rows.x.tolist() == [1, 2, 3] and set(rows.status) == {"failed"} and rows.message.str.contains("failed in cell .*no_such_module").all()
-    assert rows.cell.tolist() == [str(out/"exp_toy/jobs/exp_toy-smoke-numbers-0000.ipynb")]*3 and len(launch.plan(experiments.find(str(path)), "smoke", out, "numbers").missing) == 3
-
+    assert (
+        rows.x.tolist() == [1, 2, 3]
+        and set(rows.status) == {"failed"}
+        and rows.message.str.contains("failed in cell .*no_such_module").all()
+    )
+    assert (
+        rows.cell.tolist() == [str(out / "exp_toy/jobs/exp_toy-smoke-numbers-0000.ipynb")] * 3
+        and len(plan.plan_jobs(experiments.find(str(path), toy_bank), "smoke", out, "numbers").missing) == 3
+    )
 
 def test_ctrl_c_stops_all_and_leaves_a_resumable_state(toy):
     path, out = toy
     (out/"sleep").touch()
-    process = start(out, path, "--data", "glyphs", "--jobs", 1)
+    process = start(out, path, "--data", "glyphs", "--jobs", 1, "--module", "toy_bank")
     wait_for(lambda: len(list(out.glob("*/*/*.parquet"))) == 2, process)
     wait_for(lambda: (out/"exp_toy/jobs/exp_toy-smoke-glyphs-0002.ipynb").exists(), process)
     time.sleep(.5)
     started = tree(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     said = process.communicate(timeout=60)[0]
-    assert process.returncode in (1, 130) and "stopped: what was finished is kept" in said and "Traceback" not in said, said
+    assert (
+        process.returncode in (1, 130)
+        and "stopped: what was finished is kept" in said
+        and "Traceback" not in said
+    ), said
     wait_for(lambda: not any(map(alive, started)), seconds=30)
     assert [s["x"] for s in experiments.find(path).missing("smoke", out, "glyphs")] == [3]
-
 
 # --- killed at 20 moments
 
@@ -164,13 +195,18 @@ def test_a_grid_killed_at_twenty_moments_ends_as_one_that_was_not(tmp_path):
     folder, kills = out/"exp_beta/tiny-glyphs", []
     def checkpoints(): return {p.name: p.stat().st_mtime_ns for p in folder.glob("checkpoints/*.pt")}
     def litter(): return list(folder.glob(".*.parquet.*.part"))
-    def in_training(): return any(torch.load(p, weights_only=True)["step"] < 40 for p in folder.glob("checkpoints/*.pt"))
+
+    def in_training():
+        return any(torch.load(p, weights_only=True)["step"] < 40 for p in folder.glob("checkpoints/*.pt"))
+
     for kind in draw.permutation(["training"]*8 + ["part"]*2 + ["random"]*10):
         over = True
         while over:  # a grid that ended before its moment came is compared, removed, and begun again
             if kind == "part": (out/"stuck").touch()
             before, process, at = checkpoints(), begin(out), time.time() + draw.uniform(0, lasted)
-            ready = dict(training=lambda: checkpoints().items() - before.items(), part=litter, random=lambda: time.time() > at)[kind]
+            ready = dict(
+                training=lambda: checkpoints().items() - before.items(), part=litter,
+                random=lambda: time.time() > at)[kind]
             while not (over := process.poll() is not None) and not ready(): time.sleep(.01)
             if over:
                 assert same_rows(ends_well(process, out), expected)

@@ -42,24 +42,22 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=3000 {node_gres} State=UNKN
 PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
-
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
-
 def cannot(reason):
     print(f"Slurm test not run: {reason}")
     pytest.skip(reason)
-
 
 @pytest.fixture(scope="module")
 def slurm():
     "A running cluster; its value says whether it has (fake) GPUs."
     if os.getuid() != 0: cannot("starting munged and slurmd needs root")
     for tool in ("slurmctld", "slurmd", "munged", "sbatch"):
-        if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin"): cannot(f"no {tool}: apt-get install slurmctld slurmd slurm-client munge")
+        if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin"):
+            cannot(f"no {tool}: apt-get install slurmctld slurmd slurm-client munge")
     home, host = Path(tempfile.mkdtemp(prefix="slurm")), socket.gethostname().split(".")[0]
     home.chmod(0o755)
     for folder in ("munge", "ctld", "d"): (home/folder).mkdir()
@@ -71,15 +69,34 @@ def slurm():
     (home/"munge/key").write_bytes(os.urandom(1024)); (home/"munge/key").chmod(0o400)
     subprocess.run(["chown", "-R", "munge", home/"munge"], check=True)
     m = home/"munge"
-    subprocess.run(["su", "munge", "-s", "/bin/sh", "-c", f"/usr/sbin/munged --key-file={m}/key --socket={m}/socket --pid-file={m}/pid --log-file={m}/log --seed-file={m}/seed --force"], check=True)
+    subprocess.run(
+        [
+            "su",
+            "munge",
+            "-s",
+            "/bin/sh",
+            "-c",
+            f"/usr/sbin/munged --key-file={m}/key --socket={m}/socket --pid-file={m}/pid "
+            f"--log-file={m}/log --seed-file={m}/seed --force",
+        ],
+        check=True,
+    )
     os.environ["SLURM_CONF"] = str(home/"slurm.conf")
     path = os.environ["PATH"] + ":/usr/sbin"
-    daemons = [subprocess.Popen([shutil.which(d, path=path), "-D"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for d in ("slurmctld", "slurmd")]
+    daemons = [
+        subprocess.Popen(
+            [shutil.which(d, path=path), "-D"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for d in ("slurmctld", "slurmd")
+    ]
     try:
         for _ in range(60):
             if "idle" in subprocess.run(["sinfo", "-h", "-o", "%t"], capture_output=True, text=True).stdout: break
             time.sleep(.5)
-        else: pytest.fail(f"the test's Slurm did not come up: {(home/'ctld.log').read_text()[-1000:]} {(home/'d.log').read_text()[-1000:]}")
+        else:
+            pytest.fail(
+                f"the test's Slurm did not come up: {(home / 'ctld.log').read_text()[-1000:]} "
+                f"{(home / 'd.log').read_text()[-1000:]}"
+            )
         yield fake
     finally:
         subprocess.run(["scancel", "-u", "root"], capture_output=True)
@@ -91,21 +108,21 @@ def slurm():
         os.environ.pop("SLURM_CONF")
         shutil.rmtree(home, ignore_errors=True)
 
-
 def queue():
     "The ids of running jobs, one for each task of an array."
-    return subprocess.run(["squeue", "-h", "-r", "-t", "RUNNING", "-o", "%A"], capture_output=True, text=True).stdout.split()
-
+    return subprocess.run(
+        ["squeue", "-h", "-r", "-t", "RUNNING", "-o", "%A"], capture_output=True, text=True).stdout.split()
 
 def processes(job):
     "The processes of a job, found by the id in their environment."
     found = []
     for proc in Path("/proc").glob("[0-9]*"):
         try:
-            if f"SLURM_JOB_ID={job}".encode() in (proc/"environ").read_bytes().split(b"\0"): found.append(int(proc.name))
-        except OSError: pass
+            if f"SLURM_JOB_ID={job}".encode() in (proc / "environ").read_bytes().split(b"\0"):
+                found.append(int(proc.name))
+        except OSError:
+            pass
     return found
-
 
 def begun(job):
     "Whether the Python of a job is there."
@@ -114,14 +131,15 @@ def begun(job):
         except OSError: return b""
     return any(b"submitit" in line(pid) and b"srun" not in line(pid) for pid in processes(job))
 
-
 def command(out, gpus, experiment="exp_beta", profile="smoke"):
-    return [sys.executable, "-m", "fewshot_nb", "reproduce", str(experiment), "--engine", "slurm", "--profile", profile, "--jobs", "2", "--data", "glyphs", "--out", str(out),
-            "--mem", "2", "-p", "device=cpu", *(["--gpus", "1"] if gpus else [])]
-
+    return [
+        sys.executable, "-m", "fewshot_nb", "reproduce", str(experiment), "--engine", "slurm",
+        "--profile", profile, "--jobs", "2", "--data", "glyphs", "--out", str(out), "--mem", "2",
+        "-p", "device=cpu", *(["--gpus", "1"] if gpus else [])]
 
 def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
-    "Preempted in the middle of a training, and once more told by Slurm that its time is up: both times the job comes back to the step where it was."
+    """Preempted in the middle of a training, and once more told by Slurm that its time is up: both
+    times the job comes back to the step where it was."""
     import torch
     from fewshot_nb.engine import experiment as experiments
     path, out = tiny_beta(tmp_path/"exp_beta.ipynb", steps=150), tmp_path/"results"
@@ -130,9 +148,13 @@ def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
         "(when the newest checkpoint was written, the steps done in it)"
         found = sorted((p.stat().st_mtime_ns, p) for p in folder.glob("checkpoints/*.pt"))
         return (found[-1][0], torch.load(found[-1][1], weights_only=True)["step"]) if found else (0, 0)
-    process = subprocess.Popen(command(out, slurm, path, "tiny"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+
+    process = subprocess.Popen(
+        command(out, slurm, path, "tiny"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, cwd=tmp_path)
     came_back = []
-    for stop in (["scontrol", "requeue"], ["scancel", "--signal=USR2"]):  # what the scheduler does in a preemption; what it sends before the time is up
+    # what the scheduler does in a preemption; what it sends before the time is up
+    for stop in (["scontrol", "requeue"], ["scancel", "--signal=USR2"]):
         before, last = reached(), time.time() + 300
         while reached()[1] < before[1] + 5 and process.poll() is None and time.time() < last: time.sleep(.05)
         assert process.poll() is None, process.communicate()[0]
@@ -140,7 +162,8 @@ def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
         subprocess.run([*stop, job], check=True)
         while processes(job) and time.time() < last: time.sleep(.05)
         stopped = reached()
-        subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], capture_output=True)  # Slurm would wait two minutes
+        # Slurm would wait two minutes
+        subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], capture_output=True)
         while reached()[0] == stopped[0] and process.poll() is None and time.time() < last: time.sleep(.02)
         came_back.append((stopped[1], reached()[1]))
     said = process.communicate(timeout=900)[0]
@@ -149,17 +172,18 @@ def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
     assert all(5 <= before < after for before, after in came_back)
     assert len(experiments.find(str(path)).results("tiny", "glyphs", out).read()) == 4
 
-
 def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
     from fewshot_nb.engine import experiment as experiments
     out, disturbed = tmp_path/"results", []
-    process = subprocess.Popen(command(out, slurm), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+    process = subprocess.Popen(
+        command(out, slurm), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
     end = time.time() + 900
     while process.poll() is None and time.time() < end:
         running = queue()
         if not disturbed and running and begun(running[0]):
             subprocess.run(["scontrol", "requeue", running[0]], check=True)
-            subprocess.run(["scontrol", "update", f"JobId={running[0]}", "StartTime=now"], capture_output=True)  # Slurm would wait two minutes
+            # Slurm would wait two minutes
+            subprocess.run(["scontrol", "update", f"JobId={running[0]}", "StartTime=now"], capture_output=True)
             disturbed.append(("requeued", running[0]))
         elif len(disturbed) == 1 and (other := [r for r in running if r != disturbed[0][1] and begun(r)]):
             for pid in processes(other[0]): os.kill(pid, signal.SIGKILL)
@@ -175,9 +199,10 @@ def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
     grid = experiments.find("exp_beta").grid("smoke")
     rows = experiments.find("exp_beta").results("smoke", "glyphs", out).read()
     assert len(rows) == len(grid) and set(zip(rows.beta, rows.seed)) == {(s["beta"], s["seed"]) for s in grid}
-    log = subprocess.run([sys.executable, "-m", "fewshot_nb", "logs", "exp_beta-smoke-glyphs-0000", "--out", str(out)], capture_output=True, text=True, cwd=tmp_path)
+    log = subprocess.run(
+        [sys.executable, "-m", "fewshot_nb", "logs", "exp_beta-smoke-glyphs-0000", "--out", str(out)],
+        capture_output=True, text=True, cwd=tmp_path)
     assert log.returncode == 0 and "no error" in log.stdout
-
 
 def test_gpus_that_the_cluster_has_not(slurm, tmp_path):
     if slurm: cannot("this cluster has (fake) GPUs")

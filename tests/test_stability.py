@@ -121,18 +121,18 @@ def test_check_determinism_names_columns_and_rows(tmp_path):
     assert done.returncode == 1, done.stderr
     head, columns, row = done.stdout.strip().splitlines()
     assert head == "exp_mine: 1 of 3 rows differ, in luck (1)" and columns.split() == ["k", "column", "first", "second"] and row.split()[:2] == ["2", "luck"]
-    with pytest.raises(InputError, match="nothing that could differ"): determinism.check(str(path), "committed")
-    with pytest.raises(InputError, match="did you mean smoke"): determinism.check(str(path), "smok")
+    with pytest.raises(InputError, match="nothing that could differ"): determinism.run_twice(str(path), "committed")
+    with pytest.raises(InputError, match="did you mean smoke"): determinism.run_twice(str(path), "smok")
 
 
 def test_differences_are_exact():
     t = pd.DataFrame(dict(k=[1, 2], x=[.1, np.nan], y=["a", None], seconds=[1., 2.]))
-    assert len(determinism.differences(t, t.iloc[::-1].assign(seconds=0.), ["k"])) == 0
-    last = determinism.differences(t, t.assign(x=[np.nextafter(.1, 1), np.nan]), ["k"])
+    assert len(determinism.row_differences(t, t.iloc[::-1].assign(seconds=0.), ["k"])) == 0
+    last = determinism.row_differences(t, t.assign(x=[np.nextafter(.1, 1), np.nan]), ["k"])
     assert last[["k", "column"]].to_numpy().tolist() == [[1, "x"]]
-    assert determinism.differences(t, t.assign(x=[.1, 0.]), ["k"]).k.tolist() == [2]
-    assert determinism.differences(t, t.iloc[:1], ["k"])[["k", "column"]].to_numpy().tolist() == [[2, "(row)"]]
-    assert determinism.report(t.iloc[:0], 2, "exp_x") == "exp_x: 2 rows, every metric the same to the last bit"
+    assert determinism.row_differences(t, t.assign(x=[.1, 0.]), ["k"]).k.tolist() == [2]
+    assert determinism.row_differences(t, t.iloc[:1], ["k"])[["k", "column"]].to_numpy().tolist() == [[2, "(row)"]]
+    assert determinism.describe_differences(t.iloc[:0], 2, "exp_x") == "exp_x: 2 rows, every metric the same to the last bit"
 
 
 def test_the_operation_that_breaks_is_named():

@@ -110,7 +110,8 @@ def _check_types(notebook, found):
             refuse(name, "a whole number, 1 or more")
         if name == "labels" and not _is_words(list(value) if isinstance(value, dict) else value):
             refuse(name, "a list of parameters, or parameter: function")
-        if name == "profiles" and not (isinstance(value, dict) and value): refuse(name, "profiles by name, at least one")
+        if name == "profiles" and not (isinstance(value, dict) and value):
+            refuse(name, "profiles by name, at least one")
 
 def _is_words(value):
     "Whether a value is a list of texts."
@@ -123,7 +124,8 @@ def _check_profile(notebook, name, profile, sweep):
         raise InputError(f"{what} needs another name: letters, digits and _ only, for it names folders.")
     rows = profile if isinstance(profile, list) else [profile]
     if not rows or not all(isinstance(r, dict) and r for r in rows):
-        raise InputError(f"{what} must be a row of settings such as {{steps: 100, seed: [0, 1]}}, or a list of such rows.")
+        raise InputError(
+            f"{what} must be a row of settings such as {{steps: 100, seed: [0, 1]}}, or a list of such rows.")
     for row in rows: _check_settings(what, row, sweep)
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #4e8cfbe1
@@ -178,8 +180,10 @@ def _function(self: Experiment, dotted):
     if not _is_ours(module) and module not in self.modules:
         raise InputError(f"{what} is not in fewshot_nb: correct it, or if the notebook and the module are yours, "
                          "name the module on the command line (--module).")
-    try: found = getattr(importlib.import_module(module), name, None)
-    except Exception as e: raise InputError(f"{what} cannot be imported ({type(e).__name__}: {e}): correct it.") from None
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as e:
+        raise InputError(f"{what} cannot be imported ({type(e).__name__}: {e}): correct it.") from None
     home = getattr(found, "__module__", None) or ""  # where it was defined: what a module imports is not its own
     if not callable(found) or name.startswith("_") or not (_is_ours(home) or home in self.modules):
         raise InputError(f"{what} is no public function of {module}: correct it.")
@@ -234,7 +238,8 @@ def keys(self: Experiment, profile: str) -> list[str]:
 def results_root(
     out="runs/results",  # the folder of all results
 ) -> Path:
-    "`out` as an absolute path: a relative one starts at the project, or in the current folder where there is no project."
+    """`out` as an absolute path: a relative one starts at the project, or in the current folder where
+    there is no project."""
     return _project()/Path(out).expanduser()
 
 def _project():
@@ -274,7 +279,7 @@ def fingerprint(self: Experiment, data: str = "auto") -> str:
 @patch
 def rows(
     self: Experiment,
-    worker,  # `worker(setting) -> rows`, see `fewshot_nb.engine.pool.compute`
+    worker,  # `worker(setting) -> rows`, see `fewshot_nb.engine.pool.compute_grid`
     profile: str,  # smoke, laptop, gpu, paper; or committed
     which="all",  # "all", "none", or a list of settings such as [dict(beta=1, seed=0)]
     out="runs/results",  # the folder of all results
@@ -285,7 +290,7 @@ def rows(
     **also,  # what else names a row, but is not the worker's business: data="omniglot", critics="serre2022"
 ):
     "All rows of this experiment's profile, as a DataFrame; what is missing is computed first."
-    from fewshot_nb.engine.pool import compute
+    from fewshot_nb.engine.pool import compute_grid
     from fewshot_nb.engine.results import Results, committed, key_of
     if profile == "committed": return _foremost(committed(self.name))
     self._check_labels(also)
@@ -295,8 +300,9 @@ def rows(
                       device=device, content=content)
     if which != "none":
         together = self._function(self.together) if self.together else None
-        compute(_chosen(self, settings, which), functools.partial(_unlabelled, worker, list(labels)), results, jobs,
-                together=together)
+        compute_grid(
+            _chosen(self, settings, which), functools.partial(_unlabelled, worker, list(labels)),
+            results, jobs, together=together)
     table, wanted = results.read(), {key_of(s) for s in settings}
     here = [key_of({k: r[k] for k in settings[0]}) in wanted for r in table.to_dict("records")]
     return table[here].reset_index(drop=True)

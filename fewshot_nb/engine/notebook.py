@@ -66,8 +66,11 @@ def check(
     known = self.parameters()
     for name in given: choose(name, known, f"parameter of {self.name}")
     values = {k: _typed(k, v, known[k]["type"]) for k, v in given.items()}
-    for name, example in (("jobs", "the number of processes, or 0 for one a core"), ("seed", "a whole number from 0 on")):
-        if values.get(name, 0) < 0: raise InputError(f"Parameter {name}={values[name]} is negative: give {example}.")
+    for name, example in (
+        ("jobs", "the number of processes, or 0 for one a core"),
+        ("seed", "a whole number from 0 on")):
+        if values.get(name, 0) < 0:
+            raise InputError(f"Parameter {name}={values[name]} is negative: give {example}.")
     if "profile" in values: choose(values["profile"], [*self.profiles, "committed"], "profile")
     if values.get("data", "auto") != "auto": self.source(values["data"])
     profile = values.get("profile", next(iter(self.profiles)))

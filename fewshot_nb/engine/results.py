@@ -172,8 +172,10 @@ def _once(rows, keys):
         names = twice[keys].apply(lambda key: repr(tuple(key)), axis=1)  # repr: missing equals missing
         two = rows.loc[names.index[names == names.iloc[0]][:2]]
         key = ", ".join(f"{k}={two[k].iloc[0]}" for k in keys if k not in ("experiment", "version"))
-        raise InputError(f"Two different rows under one key ({key}) in parts {two._part.iloc[0]} and "
-                         f"{two._part.iloc[1]}: move the wrong part away, or raise the version if the meaning of the rows changed.")
+        raise InputError(
+            f"Two different rows under one key ({key}) in parts {two._part.iloc[0]} and "
+            f"{two._part.iloc[1]}: move the wrong part away, or raise the version if the meaning of the rows changed."
+        )
     return rows.loc[one.index]
 
 def _unredeemed(bad, good, keys):
@@ -405,7 +407,8 @@ def read(self: Results,
 
 @patch
 def contents(self: Results) -> list[str]:
-    "The fingerprints of the content that the parts of this version were computed from; an empty one where none was given."
+    """The fingerprints of the content that the parts of this version were computed from; an empty one
+    where none was given."""
     metas = [m for p in self._files() if (m := _meta(p)) and m["version"] == self.version]
     return sorted({m.get("content", "") for m in metas}) or [""]
 
