@@ -16,7 +16,7 @@ from scipy import stats as distributions
 from ..core import InputError, choose, device as find_device, settings_from, threads, torch_rng
 from ..data.photographs import find_photographs, photograph_bank
 from ..data.source import characters
-from ..engine.determinism import deterministic, fingerprint, seed_everything
+from ..engine.determinism import deterministic, seed_everything, tensor_fingerprint
 from ..stats.priors import note_design, published_space, study_design
 from ..stats.mixed import lmm
 from ..train.episodic import LearnerTraining, fresh_learner, score_learner, train_learner
@@ -192,7 +192,7 @@ def stability_row(
         looks = pd.DataFrame(state.watch.history)
         row |= dict(best_epoch=int(looks.loss.idxmin()) + 1, epochs=len(looks))
     return dict(row, accuracy=found["accuracy"], error=found["se"], loss=state.history[-1]["loss"],
-                weights=fingerprint(net), lost="", step_seconds=seconds)
+                weights=tensor_fingerprint(net), lost="", step_seconds=seconds)
 
 # %% ../../nbs/api/845_studies_stability.ipynb #24b61c8c
 def stability_gflop(
