@@ -146,8 +146,8 @@ class MetaOptNet(BongardSolver):
         self.scale, self.c = nn.Parameter(torch.tensor(1.)), c
 
     def compare(self, support, query):
-        dual = two_class_svm(support @ support.mT, _labels_like(support), self.c)
-        score = (query @ support.mT) @ dual[..., None]
+        products = query @ support.mT  # before the SVM: gradients are summed in the order of the uses
+        score = products @ two_class_svm(support @ support.mT, _labels_like(support), self.c)[..., None]
         return self.scale*torch.cat([-score, score], -1)
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #736db977
