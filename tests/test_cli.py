@@ -8,7 +8,6 @@ from PIL import Image
 import fewshot_nb
 from fewshot_nb import core
 from fewshot_nb.engine import experiment as experiments
-from fewshot_nb.engine import reproduce as launch
 from fewshot_nb.cli.main import main
 from fewshot_nb.engine.results import Results
 
@@ -72,12 +71,78 @@ def said(capsys):
             "Unknown engine 'slrm': did you mean slurm?"),
         (["reproduce", "exp_beta", "--data", "glyphs", "--jobs", "0"], "--jobs 0 is too few"),
         (["results", "exp_beta", "--out", "nowhere"], "There are no rows of exp_beta under 'nowhere'"),
-        (["logs", "exp_beta-0009", "--out", "nowhere"], "No job 'exp_beta-0009' under 'nowhere'"),
+        (["logs", "exp_beta-0009", "--out", "nowhere"], "/nowhere': jobs are called like exp_beta-smoke-glyphs-0000"),
         (["claims", "--paper", "generations"], "Unknown paper 'generations': did you mean generation?"),
         (["data", "glyfs"], "Unknown data set 'glyfs': did you mean glyphs?"),
     ],
 )
 def test_wrong_names_and_values(refused, args, words): assert words in refused(*args)
+
+@pytest.mark.parametrize("args, words", [
+    (["-p", "seed=x"], "Parameter seed='x' is not of type int"),
+    (["-p", "jobs=1.5"], "Parameter jobs='1.5' is not of type int"),
+    (["-p", "seed=1", "--seed", "2"], "seed is given twice, as '1' and as '2'"),
+    (["-p", "profile=lab"], "Unknown profile 'lab'"), (["-p", "data=/nowhere"], "does not exist"),
+    (["-p", "rows=[3]"], "All missing rows are computed"),
+    (["-p", "seed=9223372036854775808"], "is too large"), (["-p", "seed=[1"], "is not of type int"),
+    (["-p", "=1"], "write it as key=value"), (["--module", "no such"], "is no name of a module")])
+def test_options_that_are_parameters_too(refused, args, words):
+    given = args if any("data=" in a for a in args) else [*args, "--data", "glyphs"]
+    assert words in refused("reproduce", "exp_beta", "--dry-run", *given)
+
+def test_a_parameter_means_what_the_option_means(said, tmp_path):
+    one = said("reproduce", "exp_beta", "--dry-run", "-p", "seed=1", "-p", "jobs=2", "-p", f"out={tmp_path}/o",
+               "-p", "profile=smoke", "-p", "data=glyphs")
+    assert one == said("reproduce", "exp_beta", "--dry-run", "--seed", "1", "--jobs", "2", "--out", f"{tmp_path}/o",
+                       "--profile", "smoke", "--data", "glyphs") and "seed=1" in one[0]
+
+@pytest.mark.parametrize("name", ["runpy.run_path", "os.system", "fewshot_nb.__main__.main", "fewshot_nb.core.os"])
+def test_front_matter_imports_nothing_from_outside(refused, tmp_path, name):
+    front = f"---\ntitle: x\nversion: 1\nsweep: [x]\nbank: {name}\nprofiles: {{smoke: {{x: 1}}}}\n---"
+    cells = [
+        dict(cell_type="raw", source=front, metadata={}),
+        dict(
+            cell_type="code",
+            source='profile: str = "smoke"\ndata: str = "auto"\nrows: str = "all"\nseed: int = 0\n'
+            'out: str = ""',
+            metadata=dict(tags=["parameters"]),
+            outputs=[],
+            execution_count=None,
+        ),
+    ]
+    (tmp_path/"exp_mine.ipynb").write_text(json.dumps(dict(cells=cells)))
+    (tmp_path/"data").mkdir()
+    (tmp_path/"data/__main__.py").write_text(f"open({str(tmp_path/'ran')!r}, 'w')")
+    said = refused("reproduce", tmp_path/"exp_mine.ipynb", "--dry-run", "--data", tmp_path/"data")
+    assert "in the front matter of exp_mine.ipynb" in said and not (tmp_path/"ran").exists()
+
+def test_a_note_that_is_no_note(refused, tmp_path):
+    results, _ = rows_of_beta(tmp_path)
+    (results.folder/"belongs_to.json").write_text("[1, 2]")
+    for command in (["results", "exp_beta"], ["reproduce", "exp_beta", "--data", "glyphs", "--dry-run"]):
+        assert "does not say whose rows these are" in refused(*command, "--out", tmp_path)
+
+def test_logs_hold_no_escape_sequences(said, tmp_path):
+    error = dict(output_type="error", ename="E", evalue="\x1b[2J\x1b]0;owned\x07bad", traceback=[])
+    cells = [dict(cell_type="code", source="", metadata={}, outputs=[error], execution_count=1)]
+    (tmp_path/"exp_x/jobs").mkdir(parents=True)
+    (tmp_path/"exp_x/jobs/exp_x-smoke-glyphs-0000.ipynb").write_text(json.dumps(dict(cells=cells)))
+    (tmp_path/"exp_x/jobs/exp_x-smoke-glyphs-0001.ipynb").write_text("{")
+    out, _ = said("logs", "exp_x", "--out", tmp_path)
+    assert "E: bad" in out and "is no notebook" in out and "\x1b" not in out and "\x07" not in out
+
+def test_a_terminal_in_cp1252_and_ctrl_c(tmp_path, monkeypatch, capsys):
+    import subprocess, sys
+
+    code = "from fewshot_nb.cli import main as m; m._spell_out_what_a_terminal_lacks(); print('5 \\u2193 \\u00b1 \\u2603')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=dict(os.environ, PYTHONIOENCODING="cp1252"))
+    assert done.stdout.decode("cp1252").strip() == "5 v \u00b1 ?", done.stderr
+    from fewshot_nb.engine import experiment
+    def stopped(): raise KeyboardInterrupt
+    monkeypatch.setattr(experiment, "experiment_names", stopped)
+    with pytest.raises(SystemExit) as e: main(["list"])
+    assert e.value.code == 130 and "the same command goes on from there" in capsys.readouterr().err
 
 def test_cuda_asked_for_and_absent(refused, monkeypatch):
     import torch

@@ -1,6 +1,6 @@
 """`reproduce` end to end: failures are data, Ctrl-C stops, and a real exp_beta grid killed at 20
 moments ends as one that was not."""
-import json, os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from pathlib import Path
 
 import numpy as np, pytest
@@ -152,6 +152,26 @@ def test_a_job_that_dies_before_its_rows_leaves_failed_rows(tmp_path, toy_bank):
         rows.cell.tolist() == [str(out / "exp_toy/jobs/exp_toy-smoke-numbers-0000.ipynb")] * 3
         and len(plan.plan_jobs(experiments.find(str(path), toy_bank), "smoke", out, "numbers").missing) == 3
     )
+
+def test_a_worker_of_the_notebook_runs_in_several_processes(tmp_path, toy_bank):
+    "With jobs=0, the default, on a machine of two cores: the notebook's own function, and what it uses, travel."
+    path = notebook(
+        tmp_path / "exp_own.ipynb",
+        TOY[0],
+        TOY[1] + "\noffset = 100",
+        TOY[2].replace("jobs: int = 1", "jobs: int = 0"),
+        f"""
+def shifted(setting, source): return dict(square=setting["x"]**2 + offset, of=source, process=os.getpid())
+exp = open_experiment({str(tmp_path / "exp_own.ipynb")!r}, shifted, profile=profile, data=data, seed=seed, jobs=jobs, out=out,
+                      rows=rows, modules=["toy_bank"])
+""",
+    )
+    for jobs in ("0", "2"):
+        out = tmp_path/f"out{jobs}"
+        experiments.find(str(path), toy_bank).run(
+            tmp_path / "done.ipynb", dict(data="numbers", jobs=jobs, out=str(out)), progress=False)
+        rows = experiments.find(str(path), toy_bank).results("smoke", "numbers", out).read()
+        assert rows.square.tolist() == [101, 104, 109] and set(rows.of) == {"numbers"}
 
 def test_ctrl_c_stops_all_and_leaves_a_resumable_state(toy):
     path, out = toy

@@ -29,6 +29,8 @@ _Version = Annotated[
 def _all(version: _Version = False): pass
 
 # %% ../../nbs/api/960_cli_main.ipynb #d59fd150
+_CTRL_C = 130  # the exit code of a command that was stopped
+
 def main(
     args: list[str] | None = None,  # the words after `fewshot_nb`; None: those of the command line
 ):
@@ -37,11 +39,12 @@ def main(
     _spell_out_what_a_terminal_lacks()
     try: code = app(args, standalone_mode=False)
     except InputError as e: code = _ended(f"fewshot_nb: {_one_line(e)}", 1)
-    except (KeyboardInterrupt, typer.Abort):
-        code = _ended("\nfewshot_nb: stopped: what was finished is kept, and the same command goes on from there.", 130)
+    except (KeyboardInterrupt, typer.Abort): code = _CTRL_C
     except _usage_error() as e:
         e.show()
         code = e.exit_code
+    if code == _CTRL_C:  # typer itself turns Ctrl-C into this code, and says nothing
+        _ended("\nfewshot_nb: stopped: what was finished is kept, and the same command goes on from there.", code)
     sys.exit(code if isinstance(code, int) else 0)
 
 def _ended(sentence, code):
