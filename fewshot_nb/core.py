@@ -186,6 +186,7 @@ def written_whole(
                          "make room there or choose another folder.") from e
     finally: temporary.unlink(missing_ok=True)
 
+# %% ../nbs/api/000_core.ipynb #16c8c9d2
 def _sync_folder(folder):
     "Make a rename in `folder` durable, where the system can."
     with contextlib.suppress(OSError):

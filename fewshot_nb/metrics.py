@@ -137,6 +137,8 @@ def balanced_tasks(
 # %% ../nbs/api/550_metrics.ipynb #cab0b4d4
 Recognizability = namedtuple("Recognizability", "mean se per_class se_per_class tasks")
 
+# %% ../nbs/api/550_metrics.ipynb #eb52b54e
+# long: each parameter is explained on a line of its own
 def recognizability(
     query: Float[Tensor, "class sample dim"],  # ProtoNet embeddings of the drawings to be recognized
     support: Float[
@@ -197,6 +199,8 @@ def _sampled(d, chance, count, way, queries, seed):
 MeasureAgreement = namedtuple(
     "MeasureAgreement", "spearman spearman_p spearman_low spearman_high pearson r2 r2_low r2_high n")
 
+# %% ../nbs/api/550_metrics.ipynb #64ce3246
+# long: each parameter is explained on a line of its own
 def measure_agreement(
     a,  # (n,) a measure of each class
     b,  # (n,) another, of the same classes
@@ -229,6 +233,7 @@ def measure_agreement(
     return MeasureAgreement(
         float(rho), float(p), *map(float, ends[0]), float(r), float(r**2), *map(float, ends[1]), len(a))
 
+# %% ../nbs/api/550_metrics.ipynb #b6e402cc
 def _rowwise(x, y):
     "Pearson's correlation of each row of x with that of y."
     x, y = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
@@ -267,7 +272,7 @@ def human_point(
     support: str = "simclr",  # whose prototypes: "simclr" or "proto_net"
     features: dict | None = None,  # of `human_features`, where they are there already
     **kwargs,  # for `recognizability`: way, method, queries, seed, count
-) -> dict:  # diversity and recognizability (0..1), each the mean over classes, with `_se` over classes; `critics`; `classes`
+) -> dict:  # diversity, recognizability (0..1): means over classes, `_se` over classes; `critics`; `classes`
     """People's place on the plane (Boutin et al. 2022, Fig. 3a); a prototype may be its own query, as
     in the authors' code."""
     f = human_features(bank, critics) if features is None else features

@@ -46,6 +46,7 @@ def _mosaic(images):
     return 1 - sheet.transpose(0, 2, 1, 3).reshape(rows*(height + gap), columns*(width + gap))[:-gap, :-gap]
 
 # %% ../nbs/api/020_plots.ipynb #b754f07e
+# long: each parameter is explained on a line of its own
 def contact_sheet(
     images,  # a Bank of images, or an array or tensor (row, column, H, W) in [0, 1] with strokes 1
     rows: int = 10,  # how many classes of a bank
@@ -81,6 +82,7 @@ def contact_sheet(
     if title: ax.set_title(title, fontsize=9)
     return ax.figure
 
+# %% ../nbs/api/020_plots.ipynb #341b3105
 def _middles(n, length):
     "Where the middles of `n` equal parts of a length lie."
     return (np.arange(n) + .5)*length/n
@@ -101,6 +103,7 @@ def model_look(
     return MODELS.get(name, own)
 
 # %% ../nbs/api/020_plots.ipynb #a831a1f0
+# long: each parameter is explained on a line of its own
 def plane(
     table,  # DataFrame with columns diversity and recognizability (in percent), and `by`
     by: str,  # the varied setting: a column of `table`

@@ -274,6 +274,7 @@ def _by_sorting(rng, sizes, rows, of_row, place):
     compact = rows.cumsum() - 1  # row of `keys` for each row
     return (keys[compact[of_row], place] & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
 
+# %% ../nbs/api/200_samplers.ipynb #7c28e536
 def _by_redrawing(rng, sizes, rows, of_row, place):
     "Draw freely; as long as a row has a number twice, draw the later one again."
     value = rng.integers(sizes[of_row])
@@ -382,6 +383,7 @@ def _draw_block(pool, spec, groups, seed, number):
                for a in (support, query, labels, query_labels, classes)]
     return TaskBatch(*tensors, torch.from_numpy(redrawn), spec.order, number*BLOCK)
 
+# %% ../nbs/api/200_samplers.ipynb #f0afc893
 def _draw_classes(rng, groups, way):
     "The classes (task, way) of a block: the group first, uniformly, then the classes within it."
     sizes = np.array([len(c) for c in groups])
@@ -415,6 +417,7 @@ def _draw_counts(rng, spec, sizes, pool):
         todo = todo[(counts[todo] > room[todo]).any(1)]
     return counts, redrawn
 
+# %% ../nbs/api/200_samplers.ipynb #c2726239
 def _shuffled(rng, queries, counts, n_query):
     "Queries (task, n_query) and their labels, shuffled in each task; rows that are cut short end with -1."
     n, way = counts.shape
@@ -448,6 +451,7 @@ def stream(
     _check(pool, spec, groups)
     return _stream(pool, spec, groups, n_tasks, seed, batch, start)
 
+# %% ../nbs/api/200_samplers.ipynb #cf496179
 def _stream(pool, spec, groups, n_tasks, seed, batch, start):
     held, warned = None, False
     for first in range(start, start + n_tasks, batch):
@@ -468,6 +472,7 @@ def join_tasks(
     tensors = [f.name for f in dataclasses.fields(TaskBatch) if isinstance(getattr(parts[0], f.name), Tensor)]
     return dataclasses.replace(parts[0], **{name: torch.cat([getattr(p, name) for p in parts]) for name in tensors})
 
+# %% ../nbs/api/200_samplers.ipynb #f5e1d72b
 def draw_tasks(
     bank,  # a `Bank`, anything with `.labels`, or an array with the label of each sample
     spec: TaskSpec,  # what a task looks like
@@ -491,6 +496,7 @@ def rectangles(
         yield which, dataclasses.replace(part, query=part.query[:, :n], query_labels=part.query_labels[:, :n])
 
 # %% ../nbs/api/200_samplers.ipynb #8a2a57fd
+# long: each parameter is explained on a line of its own
 def given_tasks(
     support,  # (task, support) indices of the support samples
     query,  # (task, query) indices of the queries
@@ -518,6 +524,7 @@ def given_tasks(
     classes = torch.arange(way).expand(len(s), way) if classes is None else _whole(classes, "classes")
     return TaskBatch(s, q, sl, ql, classes, torch.zeros(len(s), dtype=torch.long), "given", 0)
 
+# %% ../nbs/api/200_samplers.ipynb #4c9841dd
 def _whole(a, name):
     "Whole numbers as a tensor of int64."
     a = torch.as_tensor(np.asarray(a) if not isinstance(a, Tensor) else a)
@@ -550,6 +557,7 @@ def _check_alphabets(missing):
     raise InputError(f"Lake's runs need alphabets that are not in this bank ({first}): "
                      "take all of Omniglot, or the part 'evaluation' of the split 'lake'.")
 
+# %% ../nbs/api/200_samplers.ipynb #7e455797
 def lake_image_tasks(
     runs: LakeImages,  # the authors' own images, from `read_lake_images`
 ) -> TaskBatch:  # 20 tasks, 20-way 1-shot, one query a class

@@ -7,8 +7,8 @@ from hypothesis import settings
 
 os.environ.setdefault("FEWSHOT_QUIET", "1")
 if "PYTEST_XDIST_WORKER" in os.environ: os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side
-if os.environ.get("CI") == "true": settings.register_profile("ci", derandomize=True); settings.load_profile("ci")  # the same examples for everyone; new ones are for developers
-
+# the same examples for everyone; new ones are for developers
+if os.environ.get("CI") == "true": settings.register_profile("ci", derandomize=True); settings.load_profile("ci")
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
@@ -19,14 +19,12 @@ def shared() -> Path:
         pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
     return folder
 
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
     "An empty cache of one's own."
     monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path/"cache"))
     monkeypatch.delenv("FEWSHOT_DATA", raising=False)
     return tmp_path/"cache"
-
 
 def pytest_collection_modifyitems(items):
     "The long tests first, so that tests run side by side end together."

@@ -22,7 +22,9 @@ def notebook(path, *cells):
     )
     return path
 
-TINY = '  tiny: {beta: [0.25, 5.0], seed: [0, 1], samples: 2, image_size: 28, stem: patches, widths: "4", hidden: 16, context_dim: 6, latent_dim: 3, epochs: null, steps: 40, sets: 4, context: 2, lr: 0.002, schedule: fall, annealing: false, augmentation: none, cut: true}\n'
+TINY = ('  tiny: {beta: [0.25, 5.0], seed: [0, 1], samples: 2, image_size: 28, stem: patches, '
+        'widths: "4", hidden: 16, context_dim: 6, latent_dim: 3, epochs: null, steps: 40, sets: 4, context: 2, '
+        'lr: 0.002, schedule: fall, annealing: false, augmentation: none, cut: true}\n')
 IMPORTS = """
 from functools import partial
 from fewshot_nb.engine.experiment import open_experiment

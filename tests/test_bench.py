@@ -9,15 +9,13 @@ import torch
 from fewshot_nb.inference import METHODS
 from fewshot_nb.inference.base import has_numba
 
-
 def bench(*args):
-    return subprocess.run([sys.executable, "-m", "fewshot_nb", "bench", *args], capture_output=True, text=True, timeout=300)
-
+    return subprocess.run(
+        [sys.executable, "-m", "fewshot_nb", "bench", *args], capture_output=True, text=True, timeout=300)
 
 def check(rows):
     assert set(rows.method) == set(METHODS)
     assert (rows.seconds > 0).all() and (rows.same > .99).all() and (rows.contradicted == 0).all()
-
 
 def test_quick_on_the_cpu(tmp_path):
     done = bench("inference", "--quick", "--device", "cpu", "--to", str(tmp_path/"rows.parquet"))
@@ -26,11 +24,12 @@ def test_quick_on_the_cpu(tmp_path):
     rows = pd.read_parquet(tmp_path/"rows.parquet")
     check(rows)
     engines = {"plain", "torch"} | ({"numba"} if has_numba() else set())
-    for name in ("alpha-tim", "tim", "entropy-min", "pt-map", "laplacianshot"): assert set(rows[rows.method == name].engine) == engines
-    for name in ("baseline", "baseline++", "tim-adm", "lr+ici", "paddle", "bavardage"): assert set(rows[rows.method == name].engine) == engines - {"plain"}
+    for name in ("alpha-tim", "tim", "entropy-min", "pt-map", "laplacianshot"):
+        assert set(rows[rows.method == name].engine) == engines
+    for name in ("baseline", "baseline++", "tim-adm", "lr+ici", "paddle", "bavardage"):
+        assert set(rows[rows.method == name].engine) == engines - {"plain"}
     pytest.importorskip("easyfsl")
     assert rows.groupby("method").peer.first().notna().sum() == 8
-
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 def test_quick_on_a_gpu_predicts_what_the_cpu_does(tmp_path):
@@ -38,14 +37,18 @@ def test_quick_on_a_gpu_predicts_what_the_cpu_does(tmp_path):
     assert done.returncode == 0, done.stderr
     check(pd.read_parquet(tmp_path/"rows.parquet"))
 
-
 def test_a_wrong_name_is_one_sentence():
     done = bench("inferenc")
     assert done.returncode == 1 and done.stderr == "fewshot_nb: Unknown bench 'inferenc': did you mean inference?\n"
 
-
 def test_the_training_bench_runs(tmp_path):
-    done = bench("protocols", "--quick", "--device", "cpu", "--methods", "ours shared,plain DataLoader", "--to", str(tmp_path/"rows.csv"))
+    done = bench(
+        "protocols", "--quick", "--device", "cpu", "--methods", "ours shared,plain DataLoader",
+        "--to", str(tmp_path / "rows.csv"))
     assert done.returncode == 0, done.stderr
     rows = pd.read_csv(tmp_path/"rows.csv")
-    assert list(rows.loop) == ["ours shared", "plain DataLoader"] and (rows.times_floor > 0).all() and "the times mean nothing" in done.stdout
+    assert (
+        list(rows.loop) == ["ours shared", "plain DataLoader"]
+        and (rows.times_floor > 0).all()
+        and "the times mean nothing" in done.stdout
+    )

@@ -1,6 +1,5 @@
 "The command line says one sentence and ends with exit code 1 where input is wrong, before any work."
 import json, os, resource, shutil, tarfile, time, warnings
-from pathlib import Path
 
 import numpy as np, pytest
 from PIL import Image

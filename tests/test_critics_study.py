@@ -1,4 +1,5 @@
-"The further critics: MAML's gradients against plain autograd, the standard classifier, and the one path from critic to measures."
+"""The further critics: MAML's gradients against plain autograd, the standard classifier, and the one
+path from critic to measures."""
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,14 +8,15 @@ from fewshot_nb.core import InputError
 from fewshot_nb.models.critics import CriticNet, read_critic, save_critic
 from fewshot_nb.train.maml import MAML
 
-
 def by_hand(weights, support, query, rate, steps, first_order):
-    "The queries' loss of the critic of Table S1 after some steps on each task's support: a loop, each layer written out."
+    """The queries' loss of the critic of Table S1 after some steps on each task's support: a loop,
+    each layer written out."""
     def logits(w, x, n):
         for i in range(0, 16, 4):
             x = F.conv2d(x, w[i], w[i + 1], padding=1)
             m, v = x[:n].mean((0, 2, 3)), x[:n].var((0, 2, 3), unbiased=False)
-            x = ((x - m[:, None, None])/(v[:, None, None] + 1e-5).sqrt())*w[i + 2][:, None, None] + w[i + 3][:, None, None]
+            x = ((x - m[:, None, None]) / (v[:, None, None] + 1e-5).sqrt()) * w[i + 2][:, None, None] + w[
+                i + 3][:, None, None]
             x = F.max_pool2d(x.relu(), 2)
         return F.linear(F.linear(x.flatten(1), w[16], w[17]), w[18], w[19])
     losses, labels, n = [], torch.arange(support.shape[1]), support.shape[1]
@@ -25,7 +27,6 @@ def by_hand(weights, support, query, rate, steps, first_order):
             w = [a - rate*b for a, b in zip(w, slopes)]
         losses.append(F.cross_entropy(logits(w, torch.cat([s, q]), n)[n:], labels))
     return torch.stack(losses).mean()
-
 
 @pytest.mark.parametrize("first_order", [False, True])
 def test_maml_gradients_are_those_of_plain_autograd(first_order):
@@ -44,13 +45,11 @@ def test_maml_gradients_are_those_of_plain_autograd(first_order):
     other = torch.autograd.grad(by_hand(weights, support, query, .1, 3, not first_order), weights)
     assert (other[16] - wanted[16]).norm() > 1e-3*wanted[16].norm()  # the two orders are not the same
 
-
 def test_first_and_second_order_take_the_same_steps():
     torch.manual_seed(0)
     net, x = CriticNet(16, width=3, out=4), torch.rand(2, 4, 1, 1, 16, 16)
     first, second = (MAML(net, first_order=f).eval()(x, x[:, :, 0]) for f in (True, False))
     assert torch.allclose(first, second, rtol=1e-5, atol=1e-6)
-
 
 def test_a_narrow_critic_survives_saving(tmp_path):
     net = CriticNet(16, width=4, out=20).eval()
@@ -60,7 +59,6 @@ def test_a_narrow_critic_survives_saving(tmp_path):
     x = torch.rand(3, 1, 16, 16)
     with torch.no_grad(): assert torch.allclose(again(x), net(x), atol=1e-2)
 
-
 @pytest.fixture(scope="module")
 def strange():
     "Characters as glyphs of a few alphabets, and tasks of them."
@@ -69,7 +67,6 @@ def strange():
     bank = glyphs(20, alphabets=4, split="weak", part="test")
     prototypes = torch.arange(bank.classes) % 20
     return bank, prototypes, prototype_tasks(bank, prototypes, way=5, appearances=20)
-
 
 def test_one_path_from_critic_to_measures(strange):
     "Diversity and recognizability of `critics_study` are those of `metrics`, for a net and for MAML's features."
@@ -94,13 +91,11 @@ def test_one_path_from_critic_to_measures(strange):
     alone = class_measures(maml, inner, bank, tasks[:1])["logits"]
     assert torch.allclose(alone, other["logits"][:1], rtol=1e-3, atol=1e-4)  # a task does not depend on its batch
 
-
 def test_tasks_never_ask_for_their_support(strange):
     bank, prototypes, tasks = strange
     assert (bank.labels[tasks.query] == tasks.classes.gather(1, tasks.query_labels)).all()
     assert not (tasks.query[:, :, None] == tasks.support[:, None]).any()
     assert (tasks.query.sort(1).values.diff(dim=1) > 0).all()  # no drawing twice in a task
-
 
 def test_silhouettes_and_distances_of_classes():
     import numpy as np
@@ -114,8 +109,8 @@ def test_silhouettes_and_distances_of_classes():
     one, two = (dict(diversity=rng.random(1), recognizability=100*rng.random(1)) for _ in range(2))
     mine = class_distances(dict(a=one), two)["a"][0]
     point = lambda p: [p["diversity"][0], p["recognizability"][0]]
-    assert mine == pytest.approx(distance_to_humans([point(one)], point(two))[0])  # one class: the paper's distance of models
-
+    # one class: the paper's distance of models
+    assert mine == pytest.approx(distance_to_humans([point(one)], point(two))[0])
 
 def test_a_standard_classifier_learns_and_holds_out(strange):
     from fewshot_nb.train.classifier import hold_out, train_classifier

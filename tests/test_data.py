@@ -15,16 +15,14 @@ from PIL import Image
 from fewshot_nb.core import DamagedFile, InputError, computed_once, content_digest, read_arrays, save_arrays
 from fewshot_nb.data import omniglot as module
 from fewshot_nb.data.bank import Bank
-from fewshot_nb.data.omniglot import in_part, omniglot, shrink
+from fewshot_nb.data.omniglot import omniglot, shrink
 from fewshot_nb.data.photographs import photograph_bank
 from fewshot_nb.data.source import character_source
-
 
 def png(ink):
     buffer = io.BytesIO()
     Image.fromarray(~ink).convert("1").save(buffer, "png")
     return buffer.getvalue()
-
 
 @pytest.fixture
 def small(monkeypatch, tmp_path, cache):
@@ -40,12 +38,10 @@ def small(monkeypatch, tmp_path, cache):
                 path.write_bytes(png(ink[-1]))
     return tree, np.stack(ink)
 
-
 def archive(tree, to):
     to.mkdir()
     with tarfile.open(to/"omniglot.tar.xz", "w:xz") as t: t.add(tree, ".")
     return to
-
 
 def zips(tree, to):
     to.mkdir()
@@ -53,7 +49,6 @@ def zips(tree, to):
         with zipfile.ZipFile(to/f"{half}.zip", "w") as z:
             for path in sorted((tree/half).rglob("*.png")): z.write(path, path.relative_to(tree))
     return to
-
 
 @pytest.mark.parametrize("form", ["tree", "tar.xz", "zips", "omniglot-py"])
 def test_every_form_gives_the_same_pixels(small, tmp_path, form):
@@ -70,12 +65,10 @@ def test_every_form_gives_the_same_pixels(small, tmp_path, form):
     assert torch.equal(bank.take(bank.by_class()).flatten(0, 1)[:, 0], torch.from_numpy(ink).float())
     assert torch.equal(omniglot(105, data=place).data, bank.data)  # from the cache
 
-
 def test_missing_characters_are_counted(small):
     tree, _ = small
     next((tree/"images_evaluation").rglob("*_02.png")).unlink()
     with pytest.raises(InputError, match="3 characters with 3 drawings were found, 4 are expected"): omniglot(data=tree)
-
 
 def test_a_truncated_archive_is_refused_even_after_a_good_one_was_cached(small, tmp_path):
     tree, _ = small
@@ -85,21 +78,19 @@ def test_a_truncated_archive_is_refused_even_after_a_good_one_was_cached(small, 
     (place/"omniglot.tar.xz").write_bytes(whole[:len(whole)//2])
     with pytest.raises(InputError, match="damaged after|not complete"): omniglot(data=place)
 
-
 def test_a_damaged_cache_is_made_anew(small, cache):
     tree, _ = small
     before = omniglot(28, data=tree)
     pixels = before.data.clone()
     del before
     for file in cache.glob("*.safetensors"): file.write_bytes(file.read_bytes()[:200])
-    with pytest.warns(UserWarning, match="damaged and is made anew"): assert torch.equal(omniglot(28, data=tree).data, pixels)
-
+    with pytest.warns(UserWarning, match="damaged and is made anew"):
+        assert torch.equal(omniglot(28, data=tree).data, pixels)
 
 def test_a_read_only_data_folder_is_fine(small):
     tree, _ = small
     for path in [tree, *tree.rglob("*")]: path.chmod(0o555 if path.is_dir() else 0o444)
     assert omniglot(data=tree).classes == 4
-
 
 def test_no_data_and_no_network_gives_glyphs_with_a_notice(cache, monkeypatch):
     def refuse(*args, **kwargs): raise OSError("no network")
@@ -107,12 +98,10 @@ def test_no_data_and_no_network_gives_glyphs_with_a_notice(cache, monkeypatch):
     with pytest.warns(UserWarning, match="embedded glyphs stand in"): assert character_source("auto") == "glyphs"
     with pytest.raises(InputError, match="neither at hand nor to be fetched"): character_source("omniglot")
 
-
 def test_a_wrong_folder_never_falls_back_to_glyphs(cache, tmp_path, monkeypatch):
     (tmp_path/"empty").mkdir()
     monkeypatch.setenv("FEWSHOT_DATA", str(tmp_path/"empty"))
     with pytest.raises(InputError, match="No Omniglot in"): character_source("auto")
-
 
 def test_real_omniglot(shared):
     "Claims D1 and D2 of the diversity paper: counts of classes, images and alphabets."
@@ -122,8 +111,9 @@ def test_real_omniglot(shared):
     assert (train.classes, train.n, test.classes, test.n) == (1473, 29460, 150, 3000)
     assert not set(train.names) & set(test.names)
     assert abs(float((whole.data > 0).float().mean()) - .0805) < 5e-4  # the notes' mean ink
-    assert (omniglot(28, "lake", "background", data).classes, omniglot(28, "lake", "evaluation", data).classes) == (964, 659)
-
+    assert (
+        omniglot(28, "lake", "background", data).classes,
+        omniglot(28, "lake", "evaluation", data).classes) == (964, 659)
 
 def test_shrink_agrees_with_the_plain_recipe():
     "PIL bilinear to 50 px, min-max, invert, > 0.5: step by step for one image."
@@ -132,14 +122,12 @@ def test_shrink_agrees_with_the_plain_recipe():
     plain = 1 - (small - small.min())/(small.max() - small.min()) > .5
     assert np.array_equal(shrink(ink[None], 50)[0] > 0, plain)
 
-
 def test_trees_with_other_ink_never_share_a_cache(small, cache):
     tree, ink = small
     before = omniglot(105, data=tree).data.clone()
     path = next((tree/"images_background").rglob("*.png"))
     path.write_bytes(png(~ink[0]))
     assert not torch.equal(omniglot(105, data=tree).data, before)
-
 
 def test_an_archive_that_kept_its_size_and_date_is_still_another(small, tmp_path, cache):
     tree, ink = small
@@ -153,12 +141,10 @@ def test_an_archive_that_kept_its_size_and_date_is_still_another(small, tmp_path
     os.utime(mine, ns=times)
     assert not torch.equal(omniglot(105, data=place).data, before)
 
-
 def flipped(path, at, bit=1):
     whole = path.read_bytes()
     path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1:])
     return whole
-
 
 def test_a_flipped_byte_in_a_cached_bank_is_noticed(small, cache):
     tree, _ = small
@@ -173,7 +159,6 @@ def test_a_flipped_byte_in_a_cached_bank_is_noticed(small, cache):
             assert torch.equal(omniglot(28, data=tree).data, right)
         assert [file.name in str(w.message) and "is damaged and is made anew" in str(w.message) for w in seen] == [True]
 
-
 def test_a_flipped_byte_in_a_bank_file_is_refused(tmp_path):
     rng = np.random.default_rng(1)
     path = tmp_path/"b.safetensors"
@@ -184,14 +169,12 @@ def test_a_flipped_byte_in_a_bank_file_is_refused(tmp_path):
         path.write_bytes(whole)
     assert Bank.load(path).source == "mine"
 
-
 def test_a_bank_without_a_checksum_is_still_read(tmp_path):
     "As version 0.1 wrote them."
     from safetensors.torch import save_file
     tensors = dict(data=torch.zeros(2, 3), labels=torch.tensor([0, 1]), groups=torch.tensor([0, 0]))
     save_file(tensors, tmp_path/"old.safetensors", dict(names='["a", "b"]', group_names='["0"]', source=""))
     assert Bank.load(tmp_path/"old.safetensors").names == ["a", "b"]
-
 
 def test_a_flipped_byte_in_saved_arrays_or_computed_tensors_is_noticed(tmp_path, cache):
     rng, path = np.random.default_rng(2), tmp_path/"a.npz"
@@ -213,21 +196,17 @@ def test_a_flipped_byte_in_saved_arrays_or_computed_tensors_is_noticed(tmp_path,
         file, = cache.glob("twice-*.safetensors")
         flipped(file, rng.integers(file.stat().st_size), 1 << rng.integers(8))
 
-
 @pytest.mark.parametrize("name, content, said", [
     ("omniglot.tar.xz", b"just text", "damaged after 0 images"),
-    ("images_background.zip", b"just text", "damaged after 0 images"),
-])
+    ("images_background.zip", b"just text", "damaged after 0 images")])
 def test_text_called_an_archive(tmp_path, cache, name, content, said):
     (tmp_path/name).write_bytes(content)
     (tmp_path/"images_evaluation.zip").write_bytes(content)
     with pytest.raises(InputError, match=said): omniglot(data=tmp_path)
 
-
 def zip_of(path, **files):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
         for name, content in files.items(): z.writestr(name, content)
-
 
 def bomb(side):
     "A small PNG that says it has side x side pixels."
@@ -238,16 +217,13 @@ def bomb(side):
     whole[29:33] = zlib.crc32(bytes(whole[12:29])).to_bytes(4, "big")
     return bytes(whole)
 
-
 @pytest.mark.parametrize("files, said", [
-    ({"flat.png": b""}, "every drawing lies in"),
-    ({"../../a/b/c.png": b""}, "leaves its folder"),
+    ({"flat.png": b""}, "every drawing lies in"), ({"../../a/b/c.png": b""}, "leaves its folder"),
     ({"/a/b/c/d.png": b""}, "leaves its folder"),
     ({"images_background/a/b/c.png": bytes(65*2**20)}, "far too many for one image"),
     ({"images_background/a/b/c.png": b"no png"}, "damaged after 0 images"),
     ({"images_background/a/b/c.png": bomb(30_000)}, "30000 x 30000|exceeds limit"),
-    ({"images_background/a/b/c.png": bomb(12_000)}, "12000 x 12000"),
-])
+    ({"images_background/a/b/c.png": bomb(12_000)}, "12000 x 12000")])
 def test_hostile_archives_are_refused_in_one_sentence(tmp_path, cache, files, said):
     for half in ("background", "evaluation"): zip_of(tmp_path/f"images_{half}.zip", **files)
     with pytest.raises(InputError, match=said): omniglot(data=tmp_path)

@@ -262,35 +262,28 @@ def test_real_features_on_the_command_line(shared, tmp_path):
     again = evaluate(f, "pt-map", TaskSpec(shot=1, marginal="dirichlet(2)"), 60)
     assert np.isclose(again.accuracy.mean(), table.accuracy["pt-map"])
 
-
 def saved(path, bank):
     "A file of features."
     np.savez(path, features=bank.data.numpy(), labels=bank.labels.numpy())
     return str(path)
 
-
 LINE = ["--methods", "simpleshot", "--shots", "1", "--way", "4", "--queries", "20", "--tasks", "30"]
-
 
 def command(*args):
     "`fewshot_nb evaluate` in this process."
     return CliRunner().invoke(app, ["evaluate", *map(str, args), *LINE], catch_exceptions=False)
 
-
 def noisy(bank):
     noise = torch.randn(bank.data.shape, generator=torch.Generator().manual_seed(0))
     return feature_bank(bank.data + 5*noise, bank.labels, bank.source), None
-
 
 def swapped(bank):
     "The same features in the same order, but samples change their class."
     return feature_bank(bank.data, np.tile(np.arange(8), 40), bank.source), None
 
-
 CHANGED = {  # what differs, though the name is the same
     "features": noisy, "labels": swapped, "split": lambda bank: (bank.select([7, 6, 5, 4, 3]), None),
     "base mean": lambda bank: (bank, torch.full((12,), 9.))}
-
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_rows_are_of_their_content(tmp_path, what):
@@ -306,13 +299,11 @@ def test_rows_are_of_their_content(tmp_path, what):
         again = evaluate(cloud(), "simpleshot", FOUR, 30, out=tmp_path)
     assert again.accuracy.tolist() == first.accuracy.tolist()
 
-
 def test_a_folder_keeps_the_larger_number_of_tasks(tmp_path):
     many = evaluate(cloud(), "simpleshot", FOUR, 1100, out=tmp_path)
     few = evaluate(cloud(), "simpleshot", FOUR, 40, out=tmp_path)
     assert few.accuracy.tolist() == many.accuracy[:40].tolist()
     assert len(module.evaluation_results(tmp_path).read()) == 1100
-
 
 def test_rows_of_an_earlier_version_stay(tmp_path):
     "Rows that do not say what they are of are neither read nor touched."
@@ -322,13 +313,11 @@ def test_rows_of_an_earlier_version_stay(tmp_path):
     with pytest.raises(InputError, match="earlier version") as e: evaluate(cloud(), "protonet", FOUR, 3, out=tmp_path)
     assert one_sentence(str(e.value).replace(str(tmp_path), "")) and part.is_file()
 
-
 MINE = """from dataclasses import dataclass
 from fewshot_nb.inference import ProtoNet
 @dataclass(frozen=True)
 class Mine(ProtoNet): name = "mine"
 """
-
 
 def test_a_method_of_ones_own_is_named_by_its_code(tmp_path, monkeypatch):
     "`module:Class`: a changed module is another method."
@@ -343,7 +332,6 @@ def test_a_method_of_ones_own_is_named_by_its_code(tmp_path, monkeypatch):
         assert module.method_implementation(m) != before
     finally: inference.METHODS.pop("mine", None)
 
-
 def test_the_table_adds_and_never_forgets(tmp_path):
     "Two files of one name in one folder: both in table.csv; a line whose rows are gone stays."
     import pandas as pd
@@ -357,8 +345,8 @@ def test_the_table_adds_and_never_forgets(tmp_path):
     for part in (out/"rows").glob("*.parquet"): part.unlink()
     command(tmp_path/"a/features.npz", "--out", out)
     again = pd.read_csv(out/"table.csv")
-    assert set(zip(again.content, again.marginal)) == set(zip(table.content, table.marginal)) and len(again) == len(table)
-
+    assert set(zip(again.content, again.marginal)) == set(zip(table.content, table.marginal)) and len(
+        again) == len(table)
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
 def test_any_terminal_gets_a_table(tmp_path, encoding):
@@ -371,7 +359,6 @@ def test_any_terminal_gets_a_table(tmp_path, encoding):
     assert ("↓" in text or "↑" in text) == (encoding == "utf-8") and "from balanced" in text
     assert all((tmp_path/"runs/evaluate/mine"/file).is_file() for file in ("table.csv", "drops.png"))
 
-
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     path, keep = saved(tmp_path/"mine.npz", cloud()), module._keep
     def interrupted(*args):
@@ -383,7 +370,6 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     assert not (tmp_path/"out/table.csv").exists()
     monkeypatch.setattr(module, "_keep", keep)
     assert command(path, "--out", tmp_path/"out").exit_code == 0
-
 
 def test_an_answer_that_is_no_number_is_refused():
     class Silent(inference.ProtoNet):

@@ -7,7 +7,6 @@ from fewshot_nb.core import InputError
 from fewshot_nb.data.features import feature_bank, features, read_split
 from fewshot_nb.studies.named_features import named_features
 
-
 @pytest.mark.parametrize("name, classes, novel, dim", [("grocery", 81, 26, 1024), ("caltech101", 101, 30, 1024)])
 def test_real_files(shared, name, classes, novel, dim):
     path = shared/f"data/features/{name}_mobilenet_v1.npz"
@@ -22,7 +21,6 @@ def test_real_files(shared, name, classes, novel, dim):
     again = named_features(name, data=shared/"data")
     assert torch.equal(again.novel.data, f.novel.data) and torch.equal(again.base_mean, f.base_mean)
 
-
 def test_the_groups_of_grocery_are_the_coarse_classes(shared):
     import pandas as pd
     from importlib import resources
@@ -30,21 +28,20 @@ def test_the_groups_of_grocery_are_the_coarse_classes(shared):
     split = pd.read_csv(resources.files("fewshot_nb")/"splits/grocery.csv").set_index("class")
     assert split.group.sort_index().equals(coarse.sort_index().rename("group").rename_axis("class"))
 
-
 def test_label_order_does_not_matter():
     x, y = np.arange(12.).reshape(6, 2), np.array(["b", "a", "b", "c", "a", "c"])
     order = np.random.default_rng(0).permutation(6)
     a, b = feature_bank(x, y), feature_bank(x[order], y[order])
     assert a.names == b.names == ["a", "b", "c"] and torch.equal(b.labels, a.labels[order])
 
-
 def test_infinite_rows_are_counted():
     x = np.ones((5, 2)); x[3, 1] = np.inf
-    with pytest.raises(InputError, match="1 of 5 rows of features in features hold NaN or infinite values, the first is row 3"): feature_bank(x, range(5))
-
+    with pytest.raises(
+        InputError,
+        match="1 of 5 rows of features in features hold NaN or infinite values, the first is row 3"):
+        feature_bank(x, range(5))
 
 X, Y = np.random.default_rng(0).normal(size=(40, 4)), np.repeat(np.arange(4), 10)
-
 
 @pytest.mark.parametrize("arrays, said", [
     (dict(features=X.astype(">f4"), labels=Y.astype(">i8")), None),
@@ -60,14 +57,12 @@ X, Y = np.random.default_rng(0).normal(size=(40, 4)), np.repeat(np.arange(4), 10
     (dict(features=X + 1j, labels=Y), "must be numbers, but are complex"),
     (dict(features=X*1e300, labels=Y), "more than float32 carries"),
     (dict(features=X*1e-300, labels=Y), "smaller than 1.2e-38"),
-    (dict(features=X, labels=np.array(["2020-01-01"]*40, "M8[D]")), "labels of type datetime64"),
-])
+    (dict(features=X, labels=np.array(["2020-01-01"]*40, "M8[D]")), "labels of type datetime64")])
 def test_arrays_that_people_have(tmp_path, arrays, said):
     np.savez(tmp_path/"f.npz", **arrays)
     if said is None: assert features(tmp_path/"f.npz").novel.classes == 4
     else:
         with pytest.raises(InputError, match=said): features(tmp_path/"f.npz")
-
 
 @pytest.mark.parametrize("tensors, said", [
     (dict(features=torch.tensor(X).bfloat16(), labels=torch.tensor(Y).bfloat16()), None),
@@ -78,8 +73,7 @@ def test_arrays_that_people_have(tmp_path, arrays, said):
     (dict(features=torch.tensor(X), labels=[None]*40), "40 rows without a label"),
     (dict(features=torch.tensor(X), labels=None), "labels of shape"),
     (dict(features=torch.tensor(X), labels=torch.tensor(Y), split=3), "1 entries in split"),
-    (dict(features=torch.tensor(X, dtype=torch.complex64), labels=torch.tensor(Y)), "must be real numbers"),
-])
+    (dict(features=torch.tensor(X, dtype=torch.complex64), labels=torch.tensor(Y)), "must be real numbers")])
 @pytest.mark.filterwarnings("ignore:Validating sparse")
 def test_tensors_that_people_have(tmp_path, tensors, said):
     torch.save(tensors, tmp_path/"f.pt")
@@ -87,9 +81,10 @@ def test_tensors_that_people_have(tmp_path, tensors, said):
     else:
         with pytest.raises(InputError, match=said): features(tmp_path/"f.pt")
 
-
 def test_a_fingerprint_is_of_features_labels_and_base_mean(tmp_path):
-    changed = [dict(), dict(features=X + 1e-6), dict(labels=np.roll(Y, 1)), dict(base_features=X), dict(base_features=X + 1)]
+    changed = [
+        dict(), dict(features=X + 1e-6), dict(labels=np.roll(Y, 1)), dict(base_features=X),
+        dict(base_features=X + 1)]
     found = []
     for arrays in changed:
         np.savez(tmp_path/"f.npz", **{**dict(features=X, labels=Y), **arrays})

@@ -1,4 +1,5 @@
-"Four generators through one door: settings, trainings that are killed and resumed, samples, kept models, and what is refused."
+"""Four generators through one door: settings, trainings that are killed and resumed, samples, kept
+models, and what is refused."""
 import os, signal, subprocess, sys, time
 
 import pytest, torch
@@ -15,27 +16,29 @@ from fewshot_nb.train.wgan import AdversarialTraining, train_adversarial
 from fewshot_nb.train.vae import train_pairs
 
 TINY = {  # as narrow as they come
-    "vae-ns": dict(image_size=16, stem="patches", widths=[4], hidden=16, context_dim=6, latent_dim=3, sets=4, context=2, schedule="fall", annealing=False, augmentation="none"),
-    "vae-stn": dict(image_size=16, latent_dim=3, state_dim=12, where_dim=4, patch=5, attention_steps=3, width=16, batch=4, schedule="fall", pairs="samples"),
-    "da-gan-un": dict(image_size=16, latent_dim=3, width=2, critic_width=2, critic_dense=4, critic_inner=1, batch=4, critic_steps=2, pairs="samples", lr=1e-3),
+    "vae-ns": dict(
+        image_size=16, stem="patches", widths=[4], hidden=16, context_dim=6, latent_dim=3, sets=4,
+        context=2, schedule="fall", annealing=False, augmentation="none"),
+    "vae-stn": dict(
+        image_size=16, latent_dim=3, state_dim=12, where_dim=4, patch=5, attention_steps=3,
+        width=16, batch=4, schedule="fall", pairs="samples"),
+    "da-gan-un": dict(
+        image_size=16, latent_dim=3, width=2, critic_width=2, critic_dense=4, critic_inner=1,
+        batch=4, critic_steps=2, pairs="samples", lr=1e-3),
 }
 TINY["da-gan-rn"] = TINY["da-gan-un"]
 
-
 def tiny(model, **more): return dict(TINY[model], model=model, **more)
-
 
 def bank(classes=6, size=16):
     images = (torch.rand(classes*20, size, size, generator=torch_rng(0))*255).byte()
     return Bank(images, torch.arange(classes).repeat_interleave(20), source="noise")
-
 
 def test_published_sizes():
     with torch.device("meta"):
         size = {m: sum(p.numel() for p in make_generator(dict(model=m)).parameters()) for m in GENERATORS}
         assert sum(p.numel() for p in PairCritic().parameters()) == 7_074_087
     assert size == {"vae-ns": 7_479_623, "vae-stn": 4_924_647, "da-gan-un": 6_813_857, "da-gan-rn": 6_149_153}
-
 
 @pytest.mark.parametrize("model", GENERATORS)
 def test_trained_sampled_kept_and_read(model, tmp_path):
@@ -53,8 +56,9 @@ def test_trained_sampled_kept_and_read(model, tmp_path):
     assert card["model"] == model and card["note"] == "a test" and not kept.training
     torch.testing.assert_close(kept.sample(shown, 4, torch_rng(0)), a, atol=.05, rtol=0)  # half precision
     wrong = "vae-ns" if model != "vae-ns" else "da-gan-un"
-    with pytest.raises(InputError, match=f"holds {GENERATORS[model].title}, not {GENERATORS[wrong].title}: name"): generators.read_generator(tmp_path/"m.safetensors", wrong)
-
+    with pytest.raises(
+        InputError, match=f"holds {GENERATORS[model].title}, not {GENERATORS[wrong].title}: name"):
+        generators.read_generator(tmp_path / "m.safetensors", wrong)
 
 @pytest.mark.parametrize("model", GENERATORS)
 @pytest.mark.parametrize("prototypes, words", [
@@ -66,15 +70,13 @@ def test_trained_sampled_kept_and_read(model, tmp_path):
     (torch.rand(1, 1, 16, 16) > .5, "but the prototypes are torch.bool"),
     (torch.rand(1, 1, 16, 16).double(), "take prototypes.to(torch.float32)"),
     (torch.rand(0, 1, 16, 16), "no prototype to draw from"),
-    (torch.rand(1, 1, 16, 16).numpy(), "but ndarray was given"),
-])
+    (torch.rand(1, 1, 16, 16).numpy(), "but ndarray was given")])
 def test_prototypes_of_wrong_size_or_range(model, prototypes, words):
     net = make_generator(tiny(model, steps=1))
     with pytest.raises(InputError) as e: net.sample(prototypes)
     assert words in str(e.value) and "\n" not in str(e.value)
     for n in (0, -1, 2.5):
         with pytest.raises(InputError, match="n=.* was given: take n=20"): net.sample(torch.rand(1, 1, 16, 16), n)
-
 
 @pytest.mark.parametrize("setting, words", [
     (dict(model="vae-nn"), "Unknown model 'vae-nn': did you mean vae-ns"),
@@ -83,23 +85,20 @@ def test_prototypes_of_wrong_size_or_range(model, prototypes, words):
     (dict(samples=1), "samples=1 was given: take samples=20"),
     (dict(samples=2.5), "samples=2.5 was given: take samples=20"),
     (dict(samples="many"), "samples=many was given: take samples=20"),
-    (dict(steps=5, epochs=5), "either steps or epochs"),
-])
+    (dict(steps=5, epochs=5), "either steps or epochs")])
 def test_settings_that_are_refused(setting, words):
     with pytest.raises(InputError) as e: generator_settings(setting)
     assert words in str(e.value)
 
-
 def test_a_spread_of_one_drawing():
-    with pytest.raises(InputError, match="needs 2 or more samples of each class"): metrics.diversity(torch.rand(3, 1, 8))
-
+    with pytest.raises(InputError, match="needs 2 or more samples of each class"):
+        metrics.diversity(torch.rand(3, 1, 8))
 
 def test_committed_rows_are_settings_still():
     rows = results.committed("exp_beta")
     rows = rows[rows.profile == "laptop"].to_dict("records")
     assert rows and len({generators.generator_flops(r) for r in rows}) == 1  # beta costs nothing
     assert generator_settings({}) == generators.VAENSSettings()
-
 
 def test_a_training_that_breaks_down_keeps_its_last_good_checkpoint(tmp_path):
     class Breaks(VAESTN):
@@ -109,18 +108,22 @@ def test_a_training_that_breaks_down_keeps_its_last_good_checkpoint(tmp_path):
             return {k: v*(float("nan") if self.seen > 5 else 1.) for k, v in super().loss(*args).items()}
     torch.manual_seed(0)
     model = Breaks(16, 3, 12, 4, 5, 3, width=16)
-    with pytest.raises(InputError) as e: train_pairs(model, bank(), steps=20, pairs="samples", batch=4, lr=2e-3, schedule="constant", checkpoint=tmp_path/"run.pt", every=2)
+    with pytest.raises(InputError) as e:
+        train_pairs(
+            model, bank(), steps=20, pairs="samples", batch=4, lr=2e-3, schedule="constant",
+            checkpoint=tmp_path / "run.pt", every=2)
     assert "broke down by step 6 (" in str(e.value) and "at learning rate 0.002: take a smaller one" in str(e.value)
-    assert f"the checkpoint of step 4 is kept in {str(tmp_path/'run.pt')!r}." in str(e.value) and "\n" not in str(e.value)
+    assert f"the checkpoint of step 4 is kept in {str(tmp_path / 'run.pt')!r}." in str(
+        e.value) and "\n" not in str(e.value)
     assert torch.load(tmp_path/"run.pt", weights_only=True)["step"] == 4
-
 
 def test_a_checkpoint_of_another_model_or_setting(tmp_path):
     file = tmp_path/"run.pt"
-    train_one_shot_generator(make_generator(tiny("da-gan-un", steps=1)), bank(), tiny("da-gan-un", steps=1), checkpoint=file)
+    train_one_shot_generator(
+        make_generator(tiny("da-gan-un", steps=1)), bank(), tiny("da-gan-un", steps=1), checkpoint=file)
     for other in (tiny("da-gan-rn", steps=1), tiny("vae-stn", steps=1), tiny("da-gan-un", steps=1) | dict(lr=2e-3)):
-        with pytest.raises(InputError, match="belongs to another training"): train_one_shot_generator(make_generator(other), bank(), other, checkpoint=file)
-
+        with pytest.raises(InputError, match="belongs to another training"):
+            train_one_shot_generator(make_generator(other), bank(), other, checkpoint=file)
 
 KILLED = """
 import sys
@@ -129,23 +132,24 @@ import test_generators
 test_generators.short_training({folder!r})
 """
 
-
 def short_training(folder):
     "An adversarial training with all that must be resumed: two nets, two optimizers, dropout, batch norm."
     with threads(1), torch.random.fork_rng():
         torch.manual_seed(0)
         model, critic, fit = DAGAN(16, 3, width=2), PairCritic(16, 2, 4, 1), bank()
         how = AdversarialTraining(critic_steps=2)
-        _, state = train_adversarial(model, fit, steps=30, lr=1e-3, batch=4, seed=5, critic=critic, how=how,
-                                     prototypes=fit.by_class()[:, 0], checkpoint=folder and f"{folder}/run.pt", every=3, log=10)
+        _, state = train_adversarial(
+            model, fit, steps=30, lr=1e-3, batch=4, seed=5, critic=critic, how=how,
+            prototypes=fit.by_class()[:, 0], checkpoint=folder and f"{folder}/run.pt", every=3,
+            log=10)
         kept = dict(model=model.state_dict(), critic=critic.state_dict(), history=state.history)
         if folder: torch.save(kept, f"{folder}/done.pt")
         return kept
 
-
 def test_a_killed_adversarial_training_resumes_bit_for_bit(tmp_path):
     code = KILLED.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
-    start = lambda: subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ, FEWSHOT_QUIET="1"), stderr=subprocess.PIPE)
+    start = lambda: subprocess.Popen(
+        [sys.executable, "-c", code], env=dict(os.environ, FEWSHOT_QUIET="1"), stderr=subprocess.PIPE)
     process = start()
     try:
         while process.poll() is None and not (tmp_path/"run.pt").exists(): time.sleep(.005)
@@ -159,7 +163,6 @@ def test_a_killed_adversarial_training_resumes_bit_for_bit(tmp_path):
     assert done["history"] == whole["history"]
     for net in ("model", "critic"):
         for k, v in whole[net].items(): assert torch.equal(v, done[net][k]), k
-
 
 @pytest.mark.parametrize("model", generators.GENERATORS)
 def test_the_models_that_the_package_ships(model):

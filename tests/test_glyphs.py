@@ -7,16 +7,16 @@ from scipy import ndimage
 
 from fewshot_nb.core import InputError
 from fewshot_nb.data import glyphs as module
-from fewshot_nb.data.glyphs import _codes, _unpack, draw_glyphs, glyph_alphabets, glyph_likeness, glyphs, ink, prune, raster, skeletons, strokes, thin
+from fewshot_nb.data.glyphs import (
+    _codes, _unpack, draw_glyphs, glyph_alphabets, glyph_likeness, glyphs, ink, raster,
+    skeletons, strokes, thin)
 
 FEW = ["Greek", "Tifinagh", "Ogham"]
-
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path))
     return tmp_path
-
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
@@ -26,7 +26,6 @@ def few(tmp_path_factory):
         patch.setenv("FEWSHOT_CACHE", str(folder))
         return glyphs(50, FEW), folder
 
-
 def test_the_form_is_omniglots(few):
     bank, table = few[0], glyph_alphabets()
     assert bank.shape == (1, 50, 50) and (bank.counts == 20).all() and bank.source == "glyphs"
@@ -35,7 +34,6 @@ def test_the_form_is_omniglots(few):
     assert bank.names[0] == "Greek/character01" and sorted(bank.group_names) == sorted(FEW)
     for group, name in enumerate(bank.group_names):
         assert {n.split("/")[0] for n, g in zip(bank.names, bank.groups.tolist()) if g == group} == {name}
-
 
 def test_the_table_counts_and_divides():
     table = glyph_alphabets()
@@ -48,17 +46,14 @@ def test_the_table_counts_and_divides():
     assert len(set(every)) == len(every)
     assert table.characters.min() >= 20  # 20-way tasks within any alphabet
 
-
 def test_drawn_again_it_is_the_same(few, cache):
     again = glyphs(50, FEW)
     assert (again.data == few[0].data).all() and again.names == few[0].names
-
 
 def test_a_subset_equals_the_same_alphabet_among_others(few, cache):
     alone = glyphs(50, "Tifinagh")
     among = few[0].select([n.startswith("Tifinagh/") for n in few[0].names])
     assert (alone.data == among.data).all()
-
 
 def test_drawers_seeds_and_numbers_matter():
     lines = skeletons([0x3b1, 0x3b2])
@@ -68,12 +63,10 @@ def test_drawers_seeds_and_numbers_matter():
     assert (same != draw_glyphs(lines, 4, [1, 2], np.zeros(3, int))).any()
     assert (draw_glyphs(lines, 4, chunk=1) == same).all()
 
-
 def test_ink_is_near_omniglots(few):
     drawn = _unpack(module._drawn(["Ogham", "Greek"], glyph_alphabets()).data[:, 0, 0].numpy())
     assert .06 < drawn.mean() < .1  # Omniglot 0.0805
     assert drawn.any((1, 2)).all() and not drawn[:, 0].any() and not drawn[:, :, -1].any()
-
 
 @pytest.mark.parametrize("alphabets", [["Greek", "Cyrillic"], ["Armenian_small"], ["Syllabics_2"]])
 def test_no_twins(alphabets):
@@ -82,7 +75,6 @@ def test_no_twins(alphabets):
     assert np.allclose(np.diag(near), 1, atol=1e-5)
     assert (near - 2*np.eye(len(codes))).max() <= .92
     assert glyph_likeness([ord("A"), 0x410]).min() > .97  # Latin and Cyrillic A: twins are seen as such
-
 
 def test_thinning_keeps_pieces_and_holes_and_leaves_one_pixel():
     whole = ink(raster([ord(c) for c in "ABgim%Ж8"]))
@@ -93,7 +85,6 @@ def test_thinning_keeps_pieces_and_holes_and_leaves_one_pixel():
         assert not ndimage.binary_opening(l, np.ones((2, 2))).any()
     assert (lines <= whole).all() and (thin(lines) == lines).all()
 
-
 def test_strokes_go_on_straight_where_lines_cross():
     pad = np.zeros((3, 60, 60), bool)
     pad[0, 30, 10:50] = pad[0, 10:50, 30] = True  # a plus: two strokes
@@ -103,7 +94,6 @@ def test_strokes_go_on_straight_where_lines_cross():
     picture = at//3600
     assert [stroke[picture == i].max() + 1 for i in range(3)] == [2, 2, 1]
     assert (np.bincount(picture) == thin(pad).sum((1, 2))).all()
-
 
 def test_a_damaged_cache_is_drawn_again(few, cache):
     first = glyphs(28, "Ogham")
@@ -117,14 +107,12 @@ def test_a_damaged_cache_is_drawn_again(few, cache):
         warnings.simplefilter("error")
         glyphs(28, "Ogham")
 
-
 def test_another_version_has_another_cache(cache, monkeypatch):
     glyphs(28, "Ogham")
     before = set(cache.glob("glyphs-*.safetensors"))
     monkeypatch.setattr(module, "_VERSION", module._VERSION + 1)
     glyphs(28, "Ogham")
     assert len(set(cache.glob("glyphs-*.safetensors")) - before) == 2
-
 
 def test_sizes_and_splits(cache):
     assert glyphs(105, "Ogham").shape == (1, 105, 105)
@@ -134,26 +122,21 @@ def test_sizes_and_splits(cache):
     assert {n.split("/")[0] for n in glyphs(28, FEW, "lake", "evaluation").names} == {"Tifinagh", "Ogham"}
     assert {n.split("/")[0] for n in glyphs(28, FEW, "vinyals", "trainval").names} == {"Greek"}
 
-
 @pytest.mark.parametrize("arguments, said", [
     (dict(alphabets="Grek"), "did you mean Greek"),
     (dict(alphabets=["Greek", "Klingon"]), "Unknown alphabet of glyphs 'Klingon'"),
-    (dict(alphabets=0), "ask for 1 to 50"),
-    (dict(alphabets=-3), "ask for 1 to 50"),
-    (dict(alphabets=51), "ask for 1 to 50"),
-    (dict(alphabets=[]), "leaves nothing"),
+    (dict(alphabets=0), "ask for 1 to 50"), (dict(alphabets=-3), "ask for 1 to 50"),
+    (dict(alphabets=51), "ask for 1 to 50"), (dict(alphabets=[]), "leaves nothing"),
     (dict(alphabets=1.5), "give a number, a name or a list of names"),
     (dict(size=0), "choose a whole number from 8 to 105"),
     (dict(size=-5), "choose a whole number from 8 to 105"),
     (dict(size=28.5), "choose a whole number from 8 to 105"),
     (dict(split="weak", part="tset"), "did you mean test"),
     (dict(split="lakes", part="test"), "Unknown split 'lakes'"),
-    (dict(part="test"), "needs a split"),
-])
+    (dict(part="test"), "needs a split")])
 def test_wrong_input_is_refused_before_any_work(arguments, said, cache):
     with pytest.raises(InputError, match=said): glyphs(**arguments)
     assert not list(cache.iterdir())
-
 
 def test_a_missing_font_is_named(monkeypatch):
     with pytest.raises(InputError, match="drawn with the font NoSuchFont"): raster([65], "NoSuchFont")

@@ -1,44 +1,50 @@
-"""Learners of the stability study: sizes, symmetries, gradients, one episode learned by heart, the one training they share"""
+"""Learners of the stability study: sizes, symmetries, gradients, one episode learned by heart,
+the one training they share"""
+
 from dataclasses import replace
-import numpy as np, pytest, torch
+import pytest, torch
 from fewshot_nb.core import InputError
 from fewshot_nb.data.glyphs import glyphs
 from fewshot_nb.models.backbones import Conv4
 from fewshot_nb.models.core import parameter_count
-from fewshot_nb.models.metric import FCE, MatchingNet, PrototypicalNet
+from fewshot_nb.models.metric import FCE, MatchingNet
 from fewshot_nb.models.resnets import ResNet12
 from fewshot_nb.models.tadam import TADAM, ProtoNetTADAM
 from fewshot_nb.train.episodic import (
     LearnerTraining, auxiliary_probability, episode_loss, episodes, fresh_learner, score_learner, train_learner)
 
-
 @pytest.fixture(scope="module")
 def bank(): return glyphs(28)
-
 
 def images(bank, way=5, shot=2, query=3, seed=0):
     t = next(iter(episodes(bank, way, shot, way*query, 2, seed)))
     return bank.take(torch.cat([t.support, t.query], 1)), t.query_labels
 
-
-@pytest.mark.parametrize("side, channels, count, dim", [(28, 1, 111_936, 64), (84, 3, 113_088, 1600), (84, 1, 111_936, 1600)])
+@pytest.mark.parametrize(
+    "side, channels, count, dim", [(28, 1, 111_936, 64), (84, 3, 113_088, 1600), (84, 1, 111_936, 1600)])
 def test_conv4_has_the_size_of_the_papers(side, channels, count, dim):
     net = Conv4(side, channels)
     assert (parameter_count(net), net.dim) == (count, dim)
     assert net(torch.rand(2, channels, side, side)).shape == (2, dim)
 
-
 def test_fce_has_the_size_of_its_formula():
     for d in (8, 64): assert parameter_count(FCE(d)) == 28*d*d + 24*d
     assert parameter_count(MatchingNet()) == 111_936 + 28*64**2 + 24*64
 
-
 def test_tadam_has_the_sizes_of_the_papers():
-    assert parameter_count(ResNet12()) == sum(10*i*c + 18*c*c + 8*c for i, c in [(3, 64), (64, 128), (128, 256), (256, 512)]) == 7_996_800
-    assert parameter_count(TADAM()) == 7_996_800 + 24 + sum(3*2*(512*c + c + 2*(c*c + c)) for c in (64, 128, 256, 512)) + 1 == 15_141_145
+    assert (
+        parameter_count(ResNet12())
+        == sum(10 * i * c + 18 * c * c + 8 * c for i, c in [(3, 64), (64, 128), (128, 256), (256, 512)])
+        == 7_996_800
+    )
+    assert (
+        parameter_count(TADAM())
+        == 7_996_800 + 24 + sum(3 * 2 * (512 * c + c + 2 * (c * c + c)) for c in (64, 128, 256, 512)) + 1
+        == 15_141_145
+    )
     assert parameter_count(ProtoNetTADAM()) == 112_832 + 1
-    assert [round(auxiliary_probability(s, 21_000), 6) for s in (0, 1049, 1050, 20_999)] == [.9, .9, .81, round(.9**20, 6)]
-
+    assert [round(auxiliary_probability(s, 21_000), 6) for s in (0, 1049, 1050, 20_999)] == [
+        0.9, 0.9, 0.81, round(0.9**20, 6)]
 
 def wake(net):
     "The pre-multipliers of an untrained TADAM are zero: put them elsewhere."
@@ -46,9 +52,9 @@ def wake(net):
         if n.endswith("multiplier"): torch.nn.init.constant_(p, .3)
     return net
 
-
-EVERY = [dict(name="protonet"), dict(name="m-net"), dict(name="m-net", fce=False), dict(name="tadam", width=4), dict(name="protonet-tadam")]
-
+EVERY = [
+    dict(name="protonet"), dict(name="m-net"), dict(name="m-net", fce=False),
+    dict(name="tadam", width=4), dict(name="protonet-tadam")]
 
 @pytest.mark.parametrize("settings, invariant", [(s, s != dict(name="m-net")) for s in EVERY])
 def test_order_of_the_support(bank, settings, invariant):
@@ -57,24 +63,36 @@ def test_order_of_the_support(bank, settings, invariant):
     with torch.no_grad(): moved = (net(s.flip(2), q) - net(s, q)).abs().max().item()
     assert (moved < 1e-4) == invariant, moved
 
-
 @pytest.mark.parametrize("settings", EVERY)
 def test_tasks_of_a_batch_do_not_meet(bank, settings):
     net, (x, _) = wake(fresh_learner(**dict(dict(width=16), **settings))).eval(), images(bank)
     s, q = x[:, :10].unflatten(1, (5, 2)), x[:, 10:]
     with torch.no_grad(): assert torch.allclose(net(s, q)[1:], net(s[1:], q[1:]), atol=1e-5)
 
-
-@pytest.mark.parametrize("settings", [*EVERY[:3], dict(name="tadam", width=4, learn_alpha=True), dict(name="protonet-tadam", learn_alpha=True)])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *EVERY[:3], dict(name="tadam", width=4, learn_alpha=True),
+        dict(name="protonet-tadam", learn_alpha=True)],
+)
 def test_gradient_reaches_every_part(bank, settings):
     net, (x, y) = wake(fresh_learner(**dict(dict(width=16), **settings))).train(), images(bank)
     episode_loss(net, x, y, 5)["loss"].backward()
     # batch norm takes the mean away, so a convolution's bias before it has none
-    still = [n for n, p in net.named_parameters() if (p.grad is None or not p.grad.abs().sum() > 0) and not (n.endswith("0.bias") and n.startswith("net"))]
+    still = [
+        n
+        for n, p in net.named_parameters()
+        if (p.grad is None or not p.grad.abs().sum() > 0)
+        and not (n.endswith("0.bias") and n.startswith("net"))
+    ]
     assert not still
 
-
-@pytest.mark.parametrize("settings", [dict(name="protonet"), dict(name="m-net", scale=10.), dict(name="tadam", width=4), dict(name="protonet-tadam")])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(name="protonet"), dict(name="m-net", scale=10.0), dict(name="tadam", width=4),
+        dict(name="protonet-tadam")],
+)
 def test_one_episode_is_learned_by_heart(bank, settings):
     net, (x, y) = fresh_learner(**dict(dict(width=16), **settings)).train(), images(bank)
     o = torch.optim.Adam(net.parameters(), lr=3e-3)
@@ -83,8 +101,8 @@ def test_one_episode_is_learned_by_heart(bank, settings):
         o.zero_grad(); out["loss"].backward(); o.step()
     assert out["accuracy"] == 1 and out["loss"] < .1
 
-
-@pytest.mark.parametrize("name, optimizer, lr", [("protonet", "adam", 2e-3), ("m-net", "sgd", .1), ("tadam", "sgd", .1)])
+@pytest.mark.parametrize(
+    "name, optimizer, lr", [("protonet", "adam", 2e-3), ("m-net", "sgd", 0.1), ("tadam", "sgd", 0.1)])
 def test_training_resumes_bit_for_bit_and_learns(bank, tmp_path, name, optimizer, lr):
     train, test = bank.select(torch.arange(1200)), bank.select(torch.arange(1200, bank.classes))
     how = LearnerTraining(n_query=15, optimizer=optimizer, look=8, n_validation=8)
@@ -100,7 +118,6 @@ def test_training_resumes_bit_for_bit_and_learns(bank, tmp_path, name, optimizer
     assert state.history[-1]["loss"] < state.history[0]["loss"]
     assert score_learner(whole, test, n_query=25, n_tasks=25)["accuracy"] > before["accuracy"]
 
-
 def test_score_is_the_mean_over_whole_tasks(bank):
     net = fresh_learner("m-net", width=16).eval()
     got = score_learner(net, bank, shot=2, n_query=15, n_tasks=20)
@@ -112,13 +129,14 @@ def test_score_is_the_mean_over_whole_tasks(bank):
     right = torch.cat(right).numpy()
     assert abs(got["accuracy"] - right.mean()) < 1e-6 and abs(got["se"] - right.std()/20**.5) < 1e-6
 
-
 def test_bad_input_is_one_sentence(bank):
-    for call, words in [(lambda: fresh_learner("protonets"), "learner"), (lambda: Conv4(8), "too small"), (lambda: FCE(4, 0), "steps=0"),
-                        (lambda: train_learner(None, bank, lr=-1), "lr=-1"), (lambda: train_learner(None, bank, how=LearnerTraining(shot=30)), "shot=30"),
-                        (lambda: train_learner(None, bank, how=LearnerTraining(optimizer="lion")), "optimizer")]:
-        with pytest.raises(InputError, match=words): call()
-
+    for call, words in [
+        (lambda: fresh_learner("protonets"), "learner"), (lambda: Conv4(8), "too small"),
+        (lambda: FCE(4, 0), "steps=0"), (lambda: train_learner(None, bank, lr=-1), "lr=-1"),
+        (lambda: train_learner(None, bank, how=LearnerTraining(shot=30)), "shot=30"),
+        (lambda: train_learner(None, bank, how=LearnerTraining(optimizer="lion")), "optimizer")]:
+        with pytest.raises(InputError, match=words):
+            call()
 
 def test_real_photographs(shared, cache):
     from fewshot_nb.data.photographs import photograph_bank

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from fewshot_nb.core import InputError
 from fewshot_nb.data.omniglot import omniglot
 from fewshot_nb.metrics import (
-    measure_agreement, features_at, balanced_tasks, distance_to_humans, diversity, human_claims, human_features,
+    measure_agreement, balanced_tasks, distance_to_humans, diversity, human_claims, human_features,
     human_point, human_rows, prototype_index, prototype_samples, recognizability, win_chance)
 from fewshot_nb.models.critics import read_critics
 

@@ -1,4 +1,5 @@
-"The Omniglot protocols on real data: splits, Lake's runs pixel by pixel, published figures that need no training, the command, bad input."
+"""The Omniglot protocols on real data: splits, Lake's runs pixel by pixel, published figures that
+need no training, the command, bad input."""
 import json
 import os
 import subprocess
@@ -17,18 +18,17 @@ from fewshot_nb.models import siamese as nets
 from fewshot_nb.models.core import embed, fresh
 from fewshot_nb.samplers import draw_tasks, lake_image_tasks, lake_tasks
 
-
 @pytest.fixture(scope="module")
 def data(shared): return shared/"data"
-
 
 @pytest.fixture(scope="module")
 def bank(data): return omniglot(105, data=data)
 
-
-COUNTS = dict(lake=dict(background=(30, 964), evaluation=(20, 659)), vinyals=dict(trainval=(38, 1204), test=(12, 419), train=(33, 1032), val=(5, 172)),
-              koch=dict(background=(40, 1290), evaluation=(10, 333)), weak=dict(train=(50, 1473), test=(50, 150)))
-
+COUNTS = dict(
+    lake=dict(background=(30, 964), evaluation=(20, 659)),
+    vinyals=dict(trainval=(38, 1204), test=(12, 419), train=(33, 1032), val=(5, 172)),
+    koch=dict(background=(40, 1290), evaluation=(10, 333)),
+    weak=dict(train=(50, 1473), test=(50, 150)))
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_class_counts_and_disjoint_parts(bank, split):
@@ -38,14 +38,12 @@ def test_class_counts_and_disjoint_parts(bank, split):
     train, test = parts[protocols.TRAIN_PART[split]], parts[protocols.TEST_PART[split]]
     assert not train & test and len(train | test) == 1623
 
-
 def test_gurmukhi_is_on_one_side_only():
     table = alphabets().set_index("alphabet")
     assert table.loc["Gurmukhi", ["vinyals", "vinyals_part"]].tolist() == ["trainval", "train"]
     assert set(table.index[table.vinyals == "test"]) <= set(table.index[table.lake == "evaluation"])
     seen = set(run_table().alphabet) & set(table.index[table.vinyals == "trainval"])
     assert seen == {"Atlantean", "Ge_ez", "Glagolitic", "Gurmukhi"}
-
 
 def test_runs_are_omniglot_pixel_by_pixel(bank, data):
     "The 800 images of the authors' zip are those that the table names, in the same order and with the same labels."
@@ -56,18 +54,17 @@ def test_runs_are_omniglot_pixel_by_pixel(bank, data):
     own, own_tasks = bank_of_lake_images(runs), lake_image_tasks(runs)
     assert torch.equal(own.take(own_tasks.query[3]), bank.take(tasks.query[3]))
 
-
 def test_published_distances_on_the_runs(data):
-    "Pixels at 50 px err in 81.5 % of the trials, the modified Hausdorff distance at 105 px in 38.8 %, as Lake et al. say."
+    """Pixels at 50 px err in 81.5 % of the trials, the modified Hausdorff distance at 105 px in 38.8
+    %, as Lake et al. say."""
     z, part, head = study.fixed_embedding("pixels", "lake", data)
     assert 100*protocols.problem_errors(z, [lake_tasks(part)], head).mean() == pytest.approx(81.5)
     assert 100*study.hausdorff_on_runs(data).mean() == pytest.approx(38.75)
 
-
 def test_a_bank_without_the_run_alphabets(bank, data):
-    with pytest.raises(InputError, match="need alphabets that are not in this bank"): lake_tasks(bank.select(in_part(bank.names, "lake", "background")))
+    with pytest.raises(InputError, match="need alphabets that are not in this bank"):
+        lake_tasks(bank.select(in_part(bank.names, "lake", "background")))
     with pytest.raises(InputError, match="omniglot_all_runs.zip"): read_lake_images(data/"none")
-
 
 def test_within_alphabet_problems(bank):
     part = bank.select(in_part(bank.names, "lake", "evaluation"))
@@ -77,9 +74,16 @@ def test_within_alphabet_problems(bank):
     assert np.bincount(np.unique(groups[:, 0], return_inverse=True)[1]).min() > 60
     assert all((tasks.query_labels == k).sum(1).eq(1).all() for k in range(20))
     back = bank.select(in_part(bank.names, "lake", "background"))
-    with pytest.raises(InputError, match=r"Blackfoot.* \(14\)"): draw_tasks(back, protocols.problem_spec("within-alphabet", 20, 1), 1)
-    assert len(draw_tasks(back, protocols.problem_spec("within-alphabet", 20, 1, skip_small=True), 1024).classes[:, 0].unique()) > 26
-
+    with pytest.raises(InputError, match=r"Blackfoot.* \(14\)"):
+        draw_tasks(back, protocols.problem_spec("within-alphabet", 20, 1), 1)
+    assert (
+        len(
+            draw_tasks(back, protocols.problem_spec("within-alphabet", 20, 1, skip_small=True), 1024)
+            .classes[:, 0]
+            .unique()
+        )
+        > 26
+    )
 
 def test_a_better_embedding_is_better_everywhere(data):
     "HOG beats pixels under every protocol, and within-alphabet problems are harder for both."
@@ -89,22 +93,34 @@ def test_a_better_embedding_is_better_everywhere(data):
         rows[m] = study.error_columns(protocols.evaluate_embedding(z, part, head=head, n_problems=80))
     for p in protocols.OMNIGLOT_PROTOCOLS:
         for w, s in protocols.OMNIGLOT_PROBLEMS: assert rows["hog"][f"{p} {w}-{s}"] < rows["pixels"][f"{p} {w}-{s}"]
-    for w, s in ((20, 1), (20, 5)): assert rows["hog"][f"within-alphabet {w}-{s}"] > rows["hog"][f"unstructured {w}-{s}"]
-
+    for w, s in ((20, 1), (20, 5)):
+        assert rows["hog"][f"within-alphabet {w}-{s}"] > rows["hog"][f"unstructured {w}-{s}"]
 
 def test_the_command_takes_a_function_and_a_file(data, tmp_path):
     "A function of one's own and the features that it gives, saved to a file, err alike."
     (tmp_path/"mine.py").write_text("def half(x): return x[:, 0, ::4, ::4].flatten(1)\n")
     z = omniglot(28, data=data)
     np.savez(tmp_path/"mine.npz", features=z.take(torch.arange(z.n))[:, 0, ::4, ::4].flatten(1).numpy())
-    env, tables = dict(os.environ, FEWSHOT_DATA=str(data), PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), os.getcwd()])), []
+    env, tables = (
+        dict(
+            os.environ, FEWSHOT_DATA=str(data),
+            PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), os.getcwd()])),
+        [],
+    )
     for what in ("mine:half", str(tmp_path/"mine.npz")):
-        done = subprocess.run([sys.executable, "-m", "fewshot_nb", "evaluate", "--protocol", "omniglot", what, "--tasks", "60", "--out", str(tmp_path/"out")], env=env, cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "fewshot_nb", "evaluate", "--protocol", "omniglot", what,
+                "--tasks", "60", "--out", str(tmp_path / "out")],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
         tables.append(done.stdout.split("\n", 1)[1])
         assert "vinyals lake-runs unseen" in " ".join(done.stdout.split())
     assert tables[0] == tables[1]
-
 
 def command(data, *args):
     "Run `fewshot_nb evaluate --protocol omniglot` in this process; its output, or the one sentence that refuses."
@@ -112,7 +128,6 @@ def command(data, *args):
     from fewshot_nb.cli.main import app
     done = CliRunner().invoke(app, ["evaluate", "--protocol", "omniglot", *map(str, args), "--data", str(data)])
     return done.stdout if done.exception is None else str(done.exception)
-
 
 @pytest.mark.parametrize("args, sentence", [
     (["siamese", "--split", "lak"], "Unknown split 'lak': did you mean lake"),
@@ -122,33 +137,39 @@ def command(data, *args):
     (["siamese", "--head", "neares"], "did you mean nearest"),
     (["siamese", "--queries", "3"], "--queries has a meaning only without --protocol omniglot"),
     (["siamese", "--protocol", "omniglots"], "Unknown protocol 'omniglots': did you mean omniglot"),
-    (["none.safetensors"], "There are no weights at"),
-])
+    (["none.safetensors"], "There are no weights at")])
 def test_the_command_refuses_in_one_sentence(args, sentence, data, tmp_path):
     said = command(data, *args, "--out", tmp_path)
     assert sentence in said and "\n" not in said.strip()
     assert not list(tmp_path.iterdir())
 
-
 def test_the_command_takes_weights_by_name_and_by_file(data, tmp_path):
     "Our net by its name and as a file err alike; splits that hold classes of its training are told."
     file = protocols.Path(nets.__file__).parents[1]/"weights"/f"{nets.SHIPPED_SIAMESE['siamese']}.safetensors"
-    said = [command(data, what, "--tasks", 50, "--shots", 1, "--split", "weak", "--out", tmp_path) for what in ("siamese", file)]
+    said = [
+        command(data, what, "--tasks", 50, "--shots", 1, "--split", "weak", "--out", tmp_path)
+        for what in ("siamese", file)
+    ]
     assert said[0] == said[1] and "20-way 1-shot" in said[0] and "5-shot" not in said[0]
     assert "trained on 90 of the 150 test classes of the split weak" in said[0]
 
-
-@pytest.mark.parametrize("what, message", [("nothing.npz", "There is no file"), ("nothing", "is not understood"), ("fewshot_nb.evaluation.omniglot:none", "cannot be imported"), ("json:decoder", "is no function")])
+@pytest.mark.parametrize(
+    "what, message",
+    [
+        ("nothing.npz", "There is no file"), ("nothing", "is not understood"),
+        ("fewshot_nb.evaluation.omniglot:none", "cannot be imported"),
+        ("json:decoder", "is no function")],
+)
 def test_bad_embeddings(what, message, data):
     with pytest.raises(InputError, match=message) as e: protocols.embedding_of(what, data)
     assert "\n" not in str(e.value)
 
-
 def test_weights_of_another_architecture(data):
     from fewshot_nb.models.weights import own_folder
-    with pytest.raises(InputError, match="another architecture"): protocols.embedding_of(str(own_folder()/"proto_net.safetensors"), data)
-    with pytest.raises(InputError, match="bank of size=24"): nets.EmbeddingNet()(torch.zeros(1, 1, 28, 28))
 
+    with pytest.raises(InputError, match="another architecture"):
+        protocols.embedding_of(str(own_folder() / "proto_net.safetensors"), data)
+    with pytest.raises(InputError, match="bank of size=24"): nets.EmbeddingNet()(torch.zeros(1, 1, 28, 28))
 
 @pytest.mark.parametrize("name", nets.SHIPPED_SIAMESE)
 def test_own_weights_and_their_cards(name, data):
@@ -158,10 +179,10 @@ def test_own_weights_and_their_cards(name, data):
     net, card = nets.shipped_siamese(name)
     assert path.stat().st_size < 300_000 and card["split"] == "lake background" and path.with_suffix(".md").is_file()
     part = protocols.judged_bank(getattr(net, "net", net).image_size, ["lake"], data)
-    table = protocols.evaluate_embedding(embed(net, part, batch=200), part, head=card["head"], n_problems=1000, settings=((20, 1),))
+    table = protocols.evaluate_embedding(
+        embed(net, part, batch=200), part, head=card["head"], n_problems=1000, settings=((20, 1),))
     for k, v in study.error_columns(table).items():
         if not k.endswith(("half", "alphabet")): assert v == pytest.approx(json.loads(card["errors"])[k], abs=.01)
-
 
 def test_training_helps_on_new_alphabets(data):
     "A few steps on background alphabets lower the error on evaluation alphabets."
@@ -170,5 +191,10 @@ def test_training_helps_on_new_alphabets(data):
     part = part.select(part.groups < part.groups.min() + 3)
     with threads(1):  # two threads that wait for each other on a busy machine take many times as long
         model, _ = train_siamese(None, omniglot(24, "lake", "background", data=data), steps=60, batch=12, shared=True)
-        before, after = (protocols.problem_errors(embed(m, part, batch=200), [draw_tasks(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean() for m in (fresh(nets.Siamese, 0), model))
+        before, after = (
+            protocols.problem_errors(
+                embed(m, part, batch=200),
+                [draw_tasks(part, protocols.problem_spec("unstructured", 5, 1), 500)]).mean()
+            for m in (fresh(nets.Siamese, 0), model)
+        )
     assert after < before - .05

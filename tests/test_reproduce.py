@@ -81,7 +81,8 @@ rows: str | list = "all"
     if x == 3 and (here/"break").exists(): os.kill(os.getpid(), 9)
     if x == 3 and (here/"sleep").exists(): time.sleep(100)
     return dict(square=x*x)
-table = open_experiment(PATH, square, profile=profile, data=data, seed=seed, jobs=jobs, out=out, rows=rows, modules=["toy_bank"]).table
+table = open_experiment(PATH, square, profile=profile, data=data, seed=seed, jobs=jobs, out=out,
+                        rows=rows, modules=["toy_bank"]).table
 """,
 )
 

@@ -1,6 +1,6 @@
 """Results: rows keep their bits, parts merge whatever their order, and nothing that goes wrong is
 silently merged or lost."""
-import json, math, os, resource, signal, struct, subprocess, sys, textwrap, time, warnings
+import json, math, os, signal, struct, subprocess, sys, textwrap, time, warnings
 from pathlib import Path
 
 import numpy as np, pandas as pd, pyarrow.parquet as pq, pytest
@@ -9,7 +9,7 @@ from hypothesis import given, settings as budget, strategies as st
 import fewshot_nb
 from fewshot_nb.core import InputError
 from fewshot_nb.engine.pool import Failed, compute_grid
-from fewshot_nb.engine.results import Results, committed, key_of, merge_parts, same_rows
+from fewshot_nb.engine.results import Results, committed, merge_parts, same_rows
 
 ROOT = Path(__file__).parents[1]
 bits = lambda x: struct.pack(">d", x)
@@ -341,7 +341,8 @@ def test_whoever_ends_the_parent_ends_the_children_and_the_grid_resumes(tmp_path
         import signal, sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
         if __name__ == "__main__":
             import test_results as t
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would start with it ignored
+            # a shell's background job would start with it ignored
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             t.compute_grid(t.grid(5), t.slow, t.new({str(tmp_path / "out")!r}, keys=["seed"]), jobs=2)
     """)
     )

@@ -5,10 +5,11 @@ import torch
 from hypothesis import given as forall, settings, strategies as st
 
 from fewshot_nb.core import InputError
-from fewshot_nb.samplers import Balanced, Dirichlet, TaskSpec, distinct, draw_tasks, join_tasks, largest_remainder, marginal, rectangles, stream
+from fewshot_nb.samplers import (
+    Balanced, Dirichlet, TaskSpec, distinct, draw_tasks, join_tasks, largest_remainder, marginal,
+    rectangles, stream)
 
 few = settings(max_examples=25, deadline=None)
-
 
 @st.composite
 def cases(draw_):
@@ -28,7 +29,6 @@ def cases(draw_):
     labels = np.repeat(np.arange(len(sizes)), sizes)
     return spec, np.random.default_rng(draw_(st.integers(0, 99))).permutation(labels)
 
-
 @few
 @forall(cases(), st.integers(0, 2**40))
 def test_every_task_keeps_its_promises(case, seed):
@@ -47,7 +47,6 @@ def test_every_task_keeps_its_promises(case, seed):
         assert len(s.unique()) == len(s) and len(q.unique()) == len(q)  # nobody twice
         if spec.protocol == "disjoint": assert not set(s.tolist()) & set(q.tolist())
 
-
 @few
 @forall(cases(), st.integers(1, 900), st.integers(0, 2100), st.integers(1, 1200))
 def test_a_task_depends_on_its_number_only(case, batch, start, n):
@@ -58,12 +57,10 @@ def test_a_task_depends_on_its_number_only(case, batch, start, n):
         assert torch.equal(getattr(whole, name), getattr(streamed, name)), name
     assert streamed.start == whole.start == start
 
-
 def test_seeds_and_specs_differ():
     labels = np.repeat(np.arange(20), 100)
     a, b = draw_tasks(labels, TaskSpec(), 50, seed=0), draw_tasks(labels, TaskSpec(), 50, seed=1)
     assert not torch.equal(a.query, b.query)
-
 
 @few
 @forall(st.lists(st.tuples(st.integers(1, 70), st.integers(0, 70)), min_size=1, max_size=30), st.integers(0, 99))
@@ -73,7 +70,6 @@ def test_distinct_numbers(rows, seed):
     for part, size in zip(np.split(flat, need.cumsum()[:-1]), sizes):
         assert len(set(part)) == len(part) and ((0 <= part) & (part < size)).all()
 
-
 @few
 @forall(st.integers(1, 500), st.integers(2, 12), st.integers(0, 99))
 def test_rounding_keeps_the_sum_and_stays_within_one(total, way, seed):
@@ -81,14 +77,12 @@ def test_rounding_keeps_the_sum_and_stays_within_one(total, way, seed):
     counts = largest_remainder(p, total)
     assert (counts.sum(1) == total).all() and (np.abs(counts - total*p) < 1).all() and (counts >= 0).all()
 
-
 def test_rounding_is_the_nearest_vector_of_whole_numbers():
     "Largest remainders minimise the distance to the exact shares: compare with all vectors of three counts."
     every = np.array([(i, j, 9 - i - j) for i in range(10) for j in range(10 - i)])
     for p in np.random.default_rng(0).dirichlet(np.ones(3), size=200):
         best = np.linalg.norm(every - 9*p, axis=1).min()
         assert np.isclose(np.linalg.norm(largest_remainder(p[None], 9) - 9*p), best)
-
 
 def test_support_images_are_uniform():
     "Every image of every class is as likely as any other to be support and to be query."
@@ -99,12 +93,10 @@ def test_support_images_are_uniform():
         expected = index.numel()/72
         assert (np.abs(times - expected) < 5*np.sqrt(expected)).all()
 
-
 def test_a_class_that_is_just_large_enough():
     labels = np.repeat(np.arange(5), 20)
     tasks = draw_tasks(labels, TaskSpec(shot=5, n_query=75), 30)
     assert (torch.cat([tasks.support, tasks.query], 1).sort(1).values == torch.arange(100)).all()
-
 
 def test_groups_are_uniform_and_not_mixed():
     groups = np.repeat([0, 1, 2], [30, 5, 5])
@@ -113,7 +105,6 @@ def test_groups_are_uniform_and_not_mixed():
     drawn = groups[tasks.classes]
     assert (drawn == drawn[:, :1]).all()
     assert (np.abs(np.bincount(drawn[:, 0]) - 2000) < 5*np.sqrt(2000)).all()  # by alphabet, not by number of classes
-
 
 def test_cut_tasks_come_in_rectangles():
     labels = np.repeat(np.arange(8), 25)
@@ -125,18 +116,17 @@ def test_cut_tasks_come_in_rectangles():
         seen += which.tolist()
     assert sorted(seen) == list(range(300))
 
-
 def test_redraw_warning_and_refusal():
     labels = np.repeat(np.arange(10), 30)
-    with pytest.warns(UserWarning, match="were drawn again"): draw_tasks(labels, TaskSpec(shot=5, marginal="dirichlet(2)"), 10)
-    with pytest.raises(InputError, match="More than 95 %"): draw_tasks(labels, TaskSpec(shot=5, n_query=120, marginal="dirichlet(0.5)"), 10)
-
+    with pytest.warns(UserWarning, match="were drawn again"):
+        draw_tasks(labels, TaskSpec(shot=5, marginal="dirichlet(2)"), 10)
+    with pytest.raises(InputError, match="More than 95 %"):
+        draw_tasks(labels, TaskSpec(shot=5, n_query=120, marginal="dirichlet(0.5)"), 10)
 
 @few
 @forall(st.one_of(st.floats(1e-9, 1e6).map(Dirichlet), st.integers(1, 9).map(lambda k: marginal(f"effective({k})"))))
 def test_a_marginal_survives_its_word(m):
     assert marginal(str(m)) == m
-
 
 def test_support_does_not_depend_on_the_marginal():
     labels = np.repeat(np.arange(9), 90)

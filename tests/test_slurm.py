@@ -9,7 +9,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from small_notebooks import tiny_beta

@@ -1,4 +1,6 @@
-"""The study of stability end to end: its search spaces, its trainings as rows, its tables, and experiments compared with themselves."""
+"""The study of stability end to end: its search spaces, its trainings as rows, its tables,
+and experiments compared with themselves."""
+
 import json
 import subprocess
 import sys
@@ -17,7 +19,6 @@ from fewshot_nb.stats.mixed import lmm
 
 LEARNERS = ("ProtoNet", "MatchingNet", "TADAM")
 
-
 @pytest.mark.parametrize("name", LEARNERS)
 def test_draws_follow_the_printed_priors(name):
     s = published_space(name)
@@ -26,45 +27,60 @@ def test_draws_follow_the_printed_priors(name):
         p, x = s.priors[k], drawn[k].to_numpy()
         if p.kind == "integers":
             assert ((x % 1 == 0) & (p.a <= x) & (x <= p.b)).all()
-            assert np.abs(np.array([(x <= v).mean() for v in range(int(p.a), int(p.b) + 1)]) - p.cdf(np.arange(p.a, p.b + 1))).max() < .06
+            assert (
+                np.abs(
+                    np.array([(x <= v).mean() for v in range(int(p.a), int(p.b) + 1)])
+                    - p.cdf(np.arange(p.a, p.b + 1))
+                ).max()
+                < 0.06
+            )
         else: assert kstest(x, p.cdf).pvalue > 1e-3, k
-    assert not (drawn.corr(min_periods=2)[s.searched].loc[s.searched].where(~np.eye(len(s.searched), dtype=bool)).abs() > .14).any(axis=None)  # one stream each
-
+    # one stream each
+    assert not (
+        drawn.corr(min_periods=2)[s.searched]
+        .loc[s.searched]
+        .where(~np.eye(len(s.searched), dtype=bool))
+        .abs()
+        > 0.14
+    ).any(axis=None)
 
 def test_the_papers_reversed_prior_is_sorted_and_says_so():
     p = published_space("TADAM").priors["learning_rate"]
     assert (p.a, p.b) == (.02, .1) and "wrong way round" in p.note and published_space("TADAM").notes
     assert not published_space("ProtoNet").notes
 
-
-@pytest.mark.parametrize("text", ["U(0.1, 0.1)", "logU(0, 0.1)", "logU(-1, 1)", "N(0.005, 0)", "N(-1, 1)", "U{1.5, 3}", "U(nan, 1)", "U(0.1, inf)", "Gamma(1, 2)", "U(1)", None, "", "U(a, b)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "U(0.1, 0.1)", "logU(0, 0.1)", "logU(-1, 1)", "N(0.005, 0)", "N(-1, 1)", "U{1.5, 3}",
+        "U(nan, 1)", "U(0.1, inf)", "Gamma(1, 2)", "U(1)", None, "", "U(a, b)"],
+)
 def test_impossible_priors_are_one_sentence(text):
     with pytest.raises(InputError) as e: search_space("mine", rate=text)
     assert repr(str(text)) in str(e.value) and str(e.value).count(". ") == 0 and str(e.value).endswith(".")
-
 
 def test_a_table_of_another_design_is_refused(tmp_path):
     spaces = [published_space("ProtoNet")]
     mine = study_design(dict(learner=["protonet"], seed=[0, 1], steps=100, search_seed=0), spaces)
     note_design(tmp_path, mine)
     note_design(tmp_path, study_design(dict(learner=["protonet"], seed=[0, 1, 2, 3], steps=100, search_seed=0), spaces))
-    with pytest.raises(InputError, match=r"another design \(search_seed is 0 there, 1 here\)"): note_design(tmp_path, {**mine, "search_seed": 1})
-    with pytest.raises(InputError, match="another design"): note_design(tmp_path, {**mine, "ProtoNet: learning_rate": str(read_prior("N(0.01, 0.001)"))})
-
+    with pytest.raises(InputError, match=r"another design \(search_seed is 0 there, 1 here\)"):
+        note_design(tmp_path, {**mine, "search_seed": 1})
+    with pytest.raises(InputError, match="another design"):
+        note_design(tmp_path, {**mine, "ProtoNet: learning_rate": str(read_prior("N(0.01, 0.001)"))})
 
 TINY = dict(optimizer="adam", seed=3, steps=4, width=8, test_classes=12, test_tasks=20)
-
 
 @pytest.mark.parametrize("learner", ["protonet", "m-net"])
 def test_trainings_repeat_and_chance_is_only_rounding(learner):
     run = lambda **k: stability.stability_row(dict(TINY, learner=learner, **k), "glyphs", "cpu")
     with threads(1):
         a, b = run(), run(launch=2, repeat=5)  # without chance, launch and repeat are only labels
-        assert {k: v for k, v in a.items() if k != "step_seconds"} == {k: v for k, v in b.items() if k != "step_seconds"}
+        assert {k: v for k, v in a.items() if k != "step_seconds"} == {
+            k: v for k, v in b.items() if k != "step_seconds"}
         c, d = run(chance="rounding", repeat=1), run(chance="rounding", repeat=2)
         assert c["weights"] != d["weights"] and abs(c["accuracy"] - a["accuracy"]) < .2
         assert run(seed=4)["weights"] != a["weights"] != run(configuration=1)["weights"]
-
 
 def test_a_training_that_breaks_down_is_a_row():
     space_of = stability.learner_configuration
@@ -73,57 +89,92 @@ def test_a_training_that_breaks_down_is_a_row():
         row = stability.stability_row(dict(TINY, learner="protonet", optimizer="sgd"), "glyphs", "cpu")
     finally: stability.learner_configuration = space_of
     assert np.isnan(row["accuracy"]) and "broke down" in row["lost"]
-    plan = pd.DataFrame([dict(learner="a", optimizer="b", launch=1, configuration=0, seed=0, repeat=r, accuracy=x) for r, x in enumerate((.5, np.nan, .6))])
+    plan = pd.DataFrame(
+        [
+            dict(learner="a", optimizer="b", launch=1, configuration=0, seed=0, repeat=r, accuracy=x)
+            for r, x in enumerate((0.5, np.nan, 0.6))
+        ]
+    )
     assert len(stability.labelled_runs(plan)) == 2
     with pytest.raises(InputError, match="no value in 1 of 3 rows"): lmm("accuracy ~ 1 + (1|repeat)", plan)
 
-
 def test_hypotheses_on_tables_with_known_answers():
     g = np.random.default_rng(0)
-    plan = pd.DataFrame([dict(learner=m, optimizer=o, launch=l, configuration=c, seed=s, repeat=r) for m in "ab" for o in "xy" for l in (1, 2) for c in range(3) for s in range(4) for r in range(3)])
+    plan = pd.DataFrame(
+        [
+            dict(learner=m, optimizer=o, launch=l, configuration=c, seed=s, repeat=r)
+            for m in "ab"
+            for o in "xy"
+            for l in (1, 2)
+            for c in range(3)
+            for s in range(4)
+            for r in range(3)
+        ]
+    )
     quiet, noise = .6 + .05*plan.configuration + .1*(plan.learner == "b"), g.normal(0, 1, len(plan))
     still = stability.stability_hypotheses(plan.assign(accuracy=quiet + .001*noise))
     assert (still.verdict == "stable").all()
-    seeds = g.normal(0, .03, (2, 2, 3, 4))[(plan.learner == "b").astype(int), (plan.optimizer == "y").astype(int), plan.configuration, plan.seed]
-    assert stability.stability_hypotheses(plan.assign(accuracy=quiet + seeds + .001*noise)).verdict.to_dict() == dict(H1="stable", H2="not stable", H3="stable")
+    seeds = g.normal(0, 0.03, (2, 2, 3, 4))[
+        (plan.learner == "b").astype(int), (plan.optimizer == "y").astype(int), plan.configuration, plan.seed]
+    assert stability.stability_hypotheses(
+        plan.assign(accuracy=quiet + seeds + 0.001 * noise)
+    ).verdict.to_dict() == dict(H1="stable", H2="not stable", H3="stable")
     moved = .03*((plan.launch == 2) & (plan.learner == "a"))
     table = plan.assign(accuracy=quiet + moved + .001*noise)
     assert stability.stability_hypotheses(table).verdict["H3"] == "not stable"
     t = stability.labelled_runs(table)
     two = stability.mean_comparisons(lmm(stability.NESTED_FORMULA, t), stability.launch_pairs(t))
-    assert ((two.p_holm < .05).to_dict() == {"a-x": True, "a-y": True, "b-x": False, "b-y": False}) and ((two.p_equivalent < .05) == (two.p_holm >= .05)).all()
-
+    assert ((two.p_holm < 0.05).to_dict() == {"a-x": True, "a-y": True, "b-x": False, "b-y": False}) and (
+        (two.p_equivalent < 0.05) == (two.p_holm >= 0.05)).all()
 
 def test_seeds_cover_every_source():
     import random
-    draws = lambda: (random.random(), np.random.rand(), torch.rand(1).item(), torch.nn.functional.dropout(torch.ones(9)).tolist(), torch.randperm(9).tolist())
+
+    draws = lambda: (
+        random.random(), np.random.rand(), torch.rand(1).item(),
+        torch.nn.functional.dropout(torch.ones(9)).tolist(), torch.randperm(9).tolist())
     determinism.seed_everything(7654); a = draws()
     determinism.seed_everything(7654); assert draws() == a
     determinism.seed_everything(7655); assert draws() != a
 
-
-NOTEBOOK = '''
+NOTEBOOK = """
 import random
 from fewshot_nb.engine import experiment as experiments
-def worker(setting): return dict(steady=setting["k"]*.1, luck=random.random() if setting["k"] == 2 else 0.5, seconds=random.random())
+def worker(setting):
+    luck = random.random() if setting["k"] == 2 else 0.5
+    return dict(steady=setting["k"]*.1, luck=luck, seconds=random.random())
 table = experiments.find({path!r}).rows(worker, profile, rows, out, seed, jobs, device, data="glyphs")
-'''
-PARAMETERS = 'profile: str = "smoke"\ndata: str = "auto"\ndevice: str = "cpu"\nseed: int = 0\njobs: int = 1\nout: str = "runs/results"\nrows: str | list = "all"\n'
-
+"""
+PARAMETERS = 'profile: str = "smoke"\ndata: str = "auto"\ndevice: str = "cpu"\nseed: int = 0\n'
+PARAMETERS += 'jobs: int = 1\nout: str = "runs/results"\nrows: str | list = "all"\n'
 
 def test_check_determinism_names_columns_and_rows(tmp_path):
     path = tmp_path/"exp_mine.ipynb"
-    cell = lambda source, kind="code", **m: dict(cell_type=kind, metadata=m, source=source, **(dict(outputs=[], execution_count=None) if kind == "code" else {}))
+    cell = lambda source, kind="code", **m: dict(
+        cell_type=kind, metadata=m, source=source,
+        **(dict(outputs=[], execution_count=None) if kind == "code" else {}))
     front = "---\ntitle: mine\nversion: 1\nsweep: [k]\nprofiles:\n  smoke: {k: [1, 2, 3], seed: 0}\n---"
     cells = [cell(front, "raw"), cell(PARAMETERS, tags=["parameters"]), cell(NOTEBOOK.format(path=str(path)))]
-    path.write_text(json.dumps(dict(cells=cells, metadata=dict(kernelspec=dict(name="python3", display_name="python3", language="python")), nbformat=4, nbformat_minor=4)))
-    done = subprocess.run([sys.executable, "-m", "fewshot_nb", "check-determinism", str(path)], capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    path.write_text(
+        json.dumps(
+            dict(
+                cells=cells,
+                metadata=dict(kernelspec=dict(name="python3", display_name="python3", language="python")),
+                nbformat=4, nbformat_minor=4)
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "fewshot_nb", "check-determinism", str(path)], capture_output=True,
+        text=True, cwd=tmp_path, timeout=600)
     assert done.returncode == 1, done.stderr
     head, columns, row = done.stdout.strip().splitlines()
-    assert head == "exp_mine: 1 of 3 rows differ, in luck (1)" and columns.split() == ["k", "column", "first", "second"] and row.split()[:2] == ["2", "luck"]
+    assert (
+        head == "exp_mine: 1 of 3 rows differ, in luck (1)"
+        and columns.split() == ["k", "column", "first", "second"]
+        and row.split()[:2] == ["2", "luck"]
+    )
     with pytest.raises(InputError, match="nothing that could differ"): determinism.run_twice(str(path), "committed")
     with pytest.raises(InputError, match="did you mean smoke"): determinism.run_twice(str(path), "smok")
-
 
 def test_differences_are_exact():
     t = pd.DataFrame(dict(k=[1, 2], x=[.1, np.nan], y=["a", None], seconds=[1., 2.]))
@@ -132,8 +183,10 @@ def test_differences_are_exact():
     assert last[["k", "column"]].to_numpy().tolist() == [[1, "x"]]
     assert determinism.row_differences(t, t.assign(x=[.1, 0.]), ["k"]).k.tolist() == [2]
     assert determinism.row_differences(t, t.iloc[:1], ["k"])[["k", "column"]].to_numpy().tolist() == [[2, "(row)"]]
-    assert determinism.describe_differences(t.iloc[:0], 2, "exp_x") == "exp_x: 2 rows, every metric the same to the last bit"
-
+    assert (
+        determinism.describe_differences(t.iloc[:0], 2, "exp_x")
+        == "exp_x: 2 rows, every metric the same to the last bit"
+    )
 
 def test_the_operation_that_breaks_is_named():
     g = torch.Generator().manual_seed(0)

@@ -129,6 +129,7 @@ def easyfsl_classifiers() -> dict:
         "pt-map": partial(e.PTMAP, features, fine_tuning_steps=20),
     }
 
+# %% ../../nbs/api/905_bench_inference.ipynb #cab624ec
 def easyfsl_answers(
     classifier,  # of `easyfsl_classifiers`
     tasks: tuple,  # support, labels, query ...
@@ -311,6 +312,7 @@ def _cpu_goal(row):
     fast, torch_alone = CPU_GOALS[row.method]
     return fast if row.engine == "numba" else torch_alone
 
+# %% ../../nbs/api/905_bench_inference.ipynb #e8fadc6d
 def _gpu_goal(row):
     "A GPU's goal as a multiple of the method's own bandwidth floor."
     if row.engine == "plain":
@@ -357,6 +359,7 @@ def _inference_head(first, on_cpu):
     quick = ["quick: few tasks, few steps; the times mean nothing"] if first.quick else []
     return [f"{first.device}, {shape}", rates, *quick]
 
+# %% ../../nbs/api/905_bench_inference.ipynb #d1951ba5
 def inference_report(
     rows,  # a DataFrame of `inference_bench`
 ) -> list[str]:

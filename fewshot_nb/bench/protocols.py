@@ -38,6 +38,7 @@ class SiameseProblems(Dataset):
         samples = np.stack([r.choice(self.per[c], 2, replace=False) for c in classes])
         return torch.from_numpy(self.images[samples]).float().div(255)
 
+# %% ../../nbs/api/915_bench_protocols.ipynb #8ae52eb7
 class PlainSiamese(nn.Module):
     "The net of the siamese network with its layers in the paper's order, and its scaled cosine."
     def __init__(self, width=64):

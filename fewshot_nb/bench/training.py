@@ -42,6 +42,7 @@ def _solved(theta):
     last = theta.new_tensor([0., 0, 1]).expand(len(theta), 1, 3)
     return torch.linalg.inv(torch.cat([theta, last], 1))[:, :2]
 
+# %% ../../nbs/api/910_bench_training.ipynb #881a64f3
 def plain_stn_loss(
     model,  # a `VAESTN` of the published order
     images,  # (n, 1, H, W) in [0, 1]
@@ -155,6 +156,7 @@ TRAINING_PATHS = {
 }
 SEEDS_IN_ONE = 4  # of the path together
 
+# %% ../../nbs/api/910_bench_training.ipynb #73610e98
 def train_along(
     path: str,  # one of `TRAINING_PATHS`
     setting: dict,  # of `bench_setting`

@@ -40,6 +40,7 @@ def _kind(x) -> str:
     kinds = dict(c="complex numbers", O="Python objects", U="words", S="bytes", M="dates", m="times")
     return kinds.get(x.dtype.kind, str(x.dtype))
 
+# %% ../../nbs/api/100_data_bank.ipynb #2ab64baa
 def _narrowed(x, what):
     "Long doubles as doubles, unless one is too large for that."
     with np.errstate(over="ignore"): narrow = x.astype(np.float64)
@@ -85,6 +86,7 @@ def _what_is_bad(data, bad) -> str:
     return (f"{len(bad)} of {len(data)} samples hold NaN or infinite values, the first is row {int(bad[0])}: "
             "remove or repair them.")
 
+# %% ../../nbs/api/100_data_bank.ipynb #70acc885
 def _class_sizes(n, labels) -> Tensor:
     "The number of samples of each class, all at least 1."
     if n != len(labels):
@@ -96,6 +98,7 @@ def _class_sizes(n, labels) -> Tensor:
                      "for instance by numpy.unique(labels, return_inverse=True).")
 
 # %% ../../nbs/api/100_data_bank.ipynb #506195aa
+# long: a class that is whole in its cell
 class Bank:
     "Samples with a class each; classes with a group each; `take` gathers any of them on the device."
     def __init__(
@@ -166,6 +169,7 @@ def select(
     rows, *about = part_of_bank(self, classes)
     return Bank(self.data[rows.to(self.device)], *about, self.group_names, self.source)
 
+# %% ../../nbs/api/100_data_bank.ipynb #af627a70
 @patch
 def to(
     self: Bank,
@@ -218,6 +222,7 @@ def load(
     try: return _read_bank(path, unsigned=True).to(device)
     except DamagedFile as e: raise DamagedFile(f"{str(e).rstrip('.')}: write it anew with Bank.save.") from None
 
+# %% ../../nbs/api/100_data_bank.ipynb #56e4c5e2
 def _read_bank(path, unsigned=False) -> Bank:
     "The bank in a file; `unsigned` files, without a checksum, were written by version 0.1."
     tensors, header = read_tensors(path, unsigned)

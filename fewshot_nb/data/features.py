@@ -32,6 +32,7 @@ def feature_bank(
     scale = _scale(scale, source)
     return Bank(x*scale if scale != 1 else x, numbers, names=[str(n) for n in names], source=source)
 
+# %% ../../nbs/api/125_data_features.ipynb #f5140fbd
 def feature_table(
     features,  # (n, dim) numbers
     source: str,  # whose they are, for the message
@@ -70,6 +71,7 @@ def _label_tensor(labels):
     if labels.layout != torch.strided: labels = labels.to_dense()
     return labels.float().numpy() if labels.dtype == torch.bfloat16 else labels.numpy()
 
+# %% ../../nbs/api/125_data_features.ipynb #dc4f4ca5
 def _plain_labels(labels, source) -> np.ndarray:
     "Python objects as labels: all words, or all whole numbers."
     values = labels.tolist()
@@ -119,8 +121,9 @@ def _pt(path):
     found = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(found, dict): raise TypeError(f"it holds a {type(found).__name__}, not a dict")
     return found
-
 _READERS = {".npz": _npz, ".parquet": _parquet, ".safetensors": _safetensors, ".pt": _pt, ".pth": _pt}
+
+# %% ../../nbs/api/125_data_features.ipynb #11288bc6
 FEATURE_FILES = tuple(_READERS)  # endings of the files that are read
 
 # %% ../../nbs/api/125_data_features.ipynb #2d37ba6f
@@ -150,6 +153,7 @@ def _under_our_names(found, source) -> dict:
         if there: ours[name] = found[there[0]]
     return ours
 
+# %% ../../nbs/api/125_data_features.ipynb #724ad177
 def _digest(array) -> str:
     "The digest of an array's content; objects count by their text."
     if getattr(array, "dtype", None) == object: array = [str(v) for v in array.ravel().tolist()]
@@ -204,6 +208,7 @@ def _text(path) -> str:
     try: return content.decode("utf-8-sig")
     except UnicodeDecodeError: return content.decode("latin-1")  # as older spreadsheets write it
 
+# %% ../../nbs/api/125_data_features.ipynb #0b101849
 def _decoded(content, encoding, path) -> str:
     try: return content.decode(encoding)
     except UnicodeDecodeError:
@@ -249,6 +254,7 @@ def features(
     if parts is None: return Features(bank, None, _base_mean(found, base, bank, None))
     return _divided(bank, parts, found, base, name)
 
+# %% ../../nbs/api/125_data_features.ipynb #18846bd7
 def _split_inside(found, bank, name):
     "The split that a file carries with its rows, or None."
     if "split" not in found: return None
@@ -286,6 +292,7 @@ def _base_mean(found, base, bank, base_bank):
         raise InputError(f"The mean of the base features of {bank.source} is more than float32 carries: divide them.")
     return mean
 
+# %% ../../nbs/api/125_data_features.ipynb #aa07ccf9
 def _rows_of_base_file(base):
     "Features and scale of a file with base features."
     other, name = feature_arrays(base), Path(base).name

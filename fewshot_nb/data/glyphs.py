@@ -270,6 +270,7 @@ def skeletons(
     start = np.r_[0, np.cumsum(np.concatenate(lengths))]
     return Skeletons(_in_units(ys), _in_units(xs), np.concatenate(numbers), start, np.array(of))
 
+# %% ../../nbs/api/110_data_glyphs.ipynb #8ffc6611
 def _in_units(pixels):
     "Coordinates in units, from a list of arrays of pixels."
     return ((np.concatenate(pixels) - (_WIDE - 1)/2)*1.6/_LONG).astype(np.float32)
@@ -354,6 +355,7 @@ def _bend(x, y, image, height, pace, phase):
         dy += height[image, k, 1]*wave
     return x + dx, y + dy
 
+# %% ../../nbs/api/110_data_glyphs.ipynb #afab961e
 def _place(x, y, image, first, matrix, shift):
     "Pixel coordinates of points after each image's affine map, kept three pixels from the edge."
     x, y = (matrix[image, i, 0]*x + matrix[image, i, 1]*y + shift[image, i] for i in (0, 1))
@@ -368,6 +370,7 @@ def _place(x, y, image, first, matrix, shift):
     return out
 
 # %% ../../nbs/api/110_data_glyphs.ipynb #e87ab2bb
+# long: each parameter is explained on a line of its own
 def draw_glyphs(
     lines: Skeletons,  # the characters' skeletons
     drawer: int,  # who draws, 0 .. 19
@@ -399,6 +402,7 @@ def draw_glyphs(
         bits.append(np.packbits(pad.reshape(len(who), -1), axis=1))
     return np.concatenate(bits)
 
+# %% ../../nbs/api/110_data_glyphs.ipynb #7dab7ed3
 def _unpack(bits) -> np.ndarray:
     "Images (..., 105, 105) bool from bits (..., 1379)."
     return np.unpackbits(bits, axis=-1, count=SIDE*SIDE).reshape(*bits.shape[:-1], SIDE, SIDE).astype(bool)
@@ -425,6 +429,7 @@ def _chosen(alphabets, table) -> list:
     if not names: raise InputError("alphabets=[] leaves nothing to draw: give a number, a name or a list of names.")
     return [a for a in every if a in names]
 
+# %% ../../nbs/api/110_data_glyphs.ipynb #ff9e3e52
 def _drawn(names, table) -> Bank:
     "The alphabets `names`, drawn by all 20 drawers, as bits at 105 px."
     number = np.repeat(np.arange(len(table)), table.characters)
@@ -442,6 +447,7 @@ def _matplotlib_fonts() -> str:
     "The digest of the fonts that the glyphs are drawn with: another matplotlib may bring others."
     return content_digest([_font_file(name) for name in sorted({"DejaVuSans", "STIXGeneral", *_FONTS.values()})])
 
+# %% ../../nbs/api/110_data_glyphs.ipynb #bb4213ae
 def glyphs(
     size: int = 50,  # side in pixels: the papers use 105, 50 (black and white), 28 and 24 (grey)
     alphabets=None,  # a number, a name or names of alphabets, see `glyph_alphabets`; None for all 50

@@ -43,6 +43,7 @@ def find_lake_zip(
                          "'omniglot' (python/one-shot-classification), or use lake_tasks(bank), which needs no zip.")
     return path
 
+# %% ../../nbs/api/120_data_lake_runs.ipynb #a2dc5fa3
 def read_lake_images(
     data="auto",  # the zip, a folder that holds it, or "auto": FEWSHOT_DATA
 ) -> LakeImages:

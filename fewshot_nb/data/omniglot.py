@@ -55,6 +55,7 @@ def in_part(
         return first_three == (part == "test")
     return np.isin(alphabet, sorted(_alphabets_of(split, part, alphabets() if table is None else table)))
 
+# %% ../../nbs/api/105_data_omniglot.ipynb #396dad2a
 def _alphabets_of(split, part, table) -> set:
     "The alphabets of a part of a split that keeps alphabets whole."
     every = set(table.alphabet)
@@ -136,6 +137,7 @@ def _zipped(archive, endings):
                 _check_member(archive, info.filename, info.file_size)
                 yield info.filename, z.read(info)
 
+# %% ../../nbs/api/105_data_omniglot.ipynb #e717d8e8
 def _tarred(archive, endings):
     with tarfile.open(archive, "r:*") as t:
         for member in t:
@@ -165,6 +167,7 @@ def read_ink(
                              "fetch it again.")
         return ~np.asarray(image.convert("1"))
 
+# %% ../../nbs/api/105_data_omniglot.ipynb #d36f38f2
 def _drawings(place, where) -> dict:
     "The packed bits of every drawing, by (half, alphabet, character, file)."
     images = {}
@@ -181,6 +184,7 @@ def _drawings(place, where) -> dict:
                          "fetch it again.") from None
     return images
 
+# %% ../../nbs/api/105_data_omniglot.ipynb #33983281
 def _decode(place, where: str):
     "`(ink (n, 105, 105) bool, names of classes)` of a whole Omniglot, alphabets of the background first."
     images = _drawings(place, where)
@@ -250,6 +254,7 @@ def omniglot(
     if part is not None: bank = bank.select(in_part(bank.names, split, part))
     return bank.to(device)
 
+# %% ../../nbs/api/105_data_omniglot.ipynb #129f8743
 def find_omniglot(
     data="auto",  # a folder, or "auto"
 ):
@@ -266,6 +271,7 @@ def find_omniglot(
     except NoOmniglotError: pass
     return _download(kept), str(kept)
 
+# %% ../../nbs/api/105_data_omniglot.ipynb #d0077c41
 def _download(folder: Path):
     "Fetch Omniglot with torchvision (checksummed) after one connection attempt of three seconds."
     from torchvision.datasets import Omniglot

@@ -31,6 +31,7 @@ def _found():
         return "glyphs"
     return "omniglot"
 
+# %% ../../nbs/api/115_data_source.ipynb #a8dde7f3
 def characters(
     size: int = 50,  # side in pixels
     split: str | None = None,  # "weak", "lake", "vinyals" or "koch"

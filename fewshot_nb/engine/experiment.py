@@ -65,6 +65,7 @@ def read_notebook(
                          "open and save it in JupyterLab.")
     return {**notebook, "cells": [_cell(c, f"Cell {i} of {path.name}") for i, c in enumerate(cells, 1)]}
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #53c55325
 def _cell(cell, what):
     "A cell with its source as one text and its tags as a list of words."
     if not isinstance(cell, dict): raise InputError(f"{what} is no cell: open and save the notebook in JupyterLab.")
@@ -117,6 +118,7 @@ def _is_words(value):
     "Whether a value is a list of texts."
     return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #c519869a
 def _check_profile(notebook, name, profile, sweep):
     "Refuse a profile that is no row of settings, or no list of such rows."
     what = f"Profile {str(name)[:40]!r} of {notebook}"
@@ -193,6 +195,7 @@ def _is_ours(module):
     "Whether a dotted name is that of a public module of this package."
     return re.fullmatch(r"fewshot_nb(\.[a-z]\w*)*", module) is not None
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #3e047ce0
 def _answering(function, what):
     "The function, with every error of its own told in one sentence."
     @functools.wraps(function)
@@ -229,6 +232,7 @@ def _combined(row, sweep):
     rest = {k: v for k, v in row.items() if k not in sweep}
     return [{**dict(zip(sweep, values)), **rest} for values in itertools.product(*swept)]
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #2287d6b5
 @patch
 def keys(self: Experiment, profile: str) -> list[str]:
     "The columns that together name a row of a profile, apart from experiment and version."
@@ -261,6 +265,7 @@ def folder(
     from fewshot_nb.engine.results import evidence_folder
     return evidence_folder(self.name) if profile == "committed" else results_root(out)/self.name/f"{profile}-{source}"
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #f944245a
 @patch
 def source(self: Experiment, data: str = "auto") -> str:
     "The name that the parameter `data` has in this experiment's rows: omniglot, glyphs, ..."
@@ -276,6 +281,7 @@ def fingerprint(self: Experiment, data: str = "auto") -> str:
     return str(self._function(self.content)(data)) if self.content else ""
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #8b06658b
+# long: each parameter is explained on a line of its own
 @patch
 def rows(
     self: Experiment,
@@ -322,6 +328,7 @@ def _unlabelled(worker, labels, setting):
 
 def _without(labels, setting): return {k: v for k, v in setting.items() if k not in labels}
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #5d585e87
 def _chosen(self, settings, which):
     "The settings of the grid that `which` means; one that is not in the grid is refused."
     if isinstance(which, str) and which in ("all", "none"): return settings
@@ -368,6 +375,7 @@ class OpenExperiment:
         return f"{self.name}: {len(self.table)} rows, profile {self.profile}, data {self.source}, {self.folder}"
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #97b7f1ad
+# long: each parameter is explained on a line of its own
 def open_experiment(
     name: str,  # "exp_beta", or a path to a notebook of one's own
     worker,  # `worker(setting, ...) -> rows`; what else it asks for by name is given: folder, data, source, device, ...
@@ -418,6 +426,7 @@ def label_values(self: Experiment, data, given) -> dict:
     names = self.labels if isinstance(self.labels, dict) else {}
     return {k: self._function(names[k])(given[k], data) if k in names else given[k] for k in self.labels}
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #92c7e880
 def given_what_it_asks(
     worker,  # a function of a setting, and of anything else by name
     offered: dict,  # name -> value
@@ -457,6 +466,7 @@ def computed(self: Experiment, out="runs/results") -> list[tuple]:
     notes = sorted((results_root(out)/self.name).glob("*-*/belongs_to.json"))
     return [tuple(note.parent.name.split("-", 1)) for note in notes]
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #a6f4514f
 @patch
 def measured(self: Experiment, out="runs/results"):
     "Every setting that was computed under `out`, or else for the committed evidence: its row, `seconds` and `device`."

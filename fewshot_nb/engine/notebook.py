@@ -108,6 +108,7 @@ def _to_execute(experiment, batch):
         copy.write_text(json.dumps({**notebook, "cells": cells[:ends[0]]}), encoding="utf-8")
         yield str(copy)
 
+# %% ../../nbs/api/515_engine_notebook.ipynb #ff744319
 def _whole_notebook(path):
     "A notebook that papermill can execute; what cannot be one is refused."
     import nbformat

@@ -37,6 +37,7 @@ def in_waves(
         order.done(*ready)
     return waves
 
+# %% ../../nbs/api/520_engine_plan.ipynb #5d4fbf67
 def _circle(path, names):
     "The sentence about experiments that need each other; `path` begins and ends with the same one."
     start = next((path.index(n) for n in names if n in path), 0)
@@ -79,6 +80,7 @@ class Plan:
     jobs: list  # one a batch of missing settings
     draw: Job  # draws figures, tables and claims once all rows are there
 
+# %% ../../nbs/api/520_engine_plan.ipynb #d884f75f
 def plan_jobs(
     experiment: Experiment,
     profile: str,  # smoke, laptop, gpu, paper
@@ -160,6 +162,7 @@ def dry_run(
         todo += p.jobs
     return pd.DataFrame(rows), todo
 
+# %% ../../nbs/api/520_engine_plan.ipynb #d89170c4
 def _petaflop(missing, work):
     "The arithmetic of settings, rounded; None where their work is counted in another unit."
     if getattr(work, "unit", "") != "floating-point operations": return None

@@ -38,6 +38,7 @@ def _attempt(worker, piece):
         else: rows = [_attempt(worker, [s])[0][0] for s in piece]  # one that fails takes none with it
     return rows, time.perf_counter() - began
 
+# %% ../../nbs/api/505_engine_pool.ipynb #9103d18f
 def _plain_rows(setting, rows):
     "What a worker returned for a setting, as a list of dicts of plain values."
     if isinstance(rows, dict): rows = [rows]
@@ -87,6 +88,8 @@ def _end_with_parent():
     multiprocessing.parent_process().join()  # returns when the parent ends, however it ends
     os._exit(1)
 
+# %% ../../nbs/api/505_engine_pool.ipynb #3e169b42
+# long: a class that is whole in its cell
 class _Child:
     "A spawned process and the piece that it works on."
     def __init__(self, packed, place):
@@ -120,6 +123,7 @@ class _Child:
         self.pipe.close()
 
 # %% ../../nbs/api/505_engine_pool.ipynb #4ff7f890
+# long: the life of the processes is one loop
 def finished_pieces(
     pieces: list,  # lists of settings (dicts) that are computed together
     worker,  # `worker(setting) -> rows`, or for several `worker(settings)` with rows for each

@@ -45,6 +45,7 @@ def _gpus():
 ENGINES = dict(local=on_this_machine, slurm=on_slurm)
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #330386be
+# long: each parameter is explained on a line of its own
 def reproduce(
     names: list,  # experiments
     profile: str = "smoke",
@@ -91,6 +92,7 @@ def _what_failed(failed):
     return (f"{n} job{'s' if n > 1 else ''} failed, first {name}: {message.rstrip('.')}; run the same command again "
             f"for what is missing, and see `fewshot_nb logs {name}`.")
 
+# %% ../../nbs/api/530_engine_reproduce.ipynb #8991f7b5
 def _run_wave(wave, run_jobs, profile, out, at_once, options, lost):
     """Run the jobs of experiments that need nothing of each other, then draw them: (name -> message
     of what failed, drawn)."""
@@ -133,6 +135,7 @@ def _ticking(bar, seconds=1):
     try: yield
     finally: over.set()
 
+# %% ../../nbs/api/530_engine_reproduce.ipynb #c3101743
 def _run_shown(run_jobs, todo, at_once, options):
     """Run the jobs with a display: a bar on a terminal, plain lines otherwise. Returns name ->
     message of those that failed."""
@@ -187,6 +190,7 @@ def _of_job(pattern, job, out):
     "The files of a pattern under `out` that begin with the job's name."
     return sorted(p for p in results_root(out).glob(pattern) if p.stem.startswith(job))
 
+# %% ../../nbs/api/530_engine_reproduce.ipynb #ab3f26d0
 def _first_error(path):
     "The first error in an executed notebook."
     try: cells = read_notebook(path)["cells"]

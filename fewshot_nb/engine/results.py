@@ -67,6 +67,7 @@ def same_rows(
     if len(a) and _kinds(a[columns]) != _kinds(b[columns]): return False
     return _ordered(a[columns]) == _ordered(b[columns])
 
+# %% ../../nbs/api/500_engine_results.ipynb #40cedb08
 def _kinds(rows):
     "The kind of each column: whole numbers of 32 and of 64 bits are one kind."
     return [t.kind if isinstance(t, np.dtype) else str(t) for t in rows.dtypes]
@@ -254,6 +255,7 @@ def _sweep_up(self: Results):
         with contextlib.suppress(OSError):
             if time.time() - litter.stat().st_mtime > 3600: litter.unlink()
 
+# %% ../../nbs/api/500_engine_results.ipynb #935384b6
 def _meta(path):
     "What a part says about itself, or None where it is no whole part of ours."
     with contextlib.suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError, RecursionError):
@@ -375,6 +377,7 @@ def _parts(self: Results):
     self._name_others(others, {name[:16] for name in found})
     return found
 
+# %% ../../nbs/api/500_engine_results.ipynb #196f8c4c
 @patch
 def _name_others(self: Results, others, computed):
     "Warn of parts of another version or content whose settings are not computed yet."
@@ -420,6 +423,7 @@ def parts(self: Results):
              for name, (table, meta) in self._parts().items() for made in meta["provenance"]]
     return pd.DataFrame(found, columns=columns)
 
+# %% ../../nbs/api/500_engine_results.ipynb #678bf164
 @patch
 def timed(self: Results):
     "One row a good part, the first of its rows, with the `seconds` that the part took and the `device` it was made on."

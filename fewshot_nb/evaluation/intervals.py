@@ -101,6 +101,7 @@ def paired(
     return Paired(*d, float(2*stats.t.sf(abs(d.mean)/error, len(a) - 1)))
 
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #71fa33b4
+# long: one formula, term by term
 def over_images(
     x: Float[Tensor, "task"],  # a score of each task, or the difference of two methods on the same tasks
     # the tasks, drawn `disjoint` and not within groups: a `TaskBatch`, or several in order as
@@ -157,6 +158,7 @@ def _image_sums(batch, a, labels, sizes):
     expected = np.bincount(classes.ravel(), (a[:, None]*pi/(1 - pi)).ravel(), minlength=len(sizes))
     return inside, expected, (sizes[classes]*pi/(1 - pi)*a[:, None]**2).sum()
 
+# %% ../../nbs/api/560_evaluation_intervals.ipynb #a74ffd1c
 def _class_sums(batch, a, labels, n_classes):
     "The same with whole classes left out."
     pi = batch.way/n_classes

@@ -106,6 +106,7 @@ def _points(ink):
     mean = np.stack([np.bincount(n, x)/count for x in (row, column)], 1)
     return np.stack([row, column], 1) - mean[n], n
 
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #cfcfc549
 def _directed(a, b):
     """Mean distance (n, m) of the points of each a to the nearest point of each b: one tree for each
     b, asked for the points of all a at once."""
@@ -151,6 +152,7 @@ def hausdorff_head(support, query):
     return -d.unflatten(-1, support.shape[1:3]).amin(-1)
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #562c0a5f
+# long: each parameter is explained on a line of its own
 def evaluate_embedding(
     z: Float[Tensor, "n dim"],  # an embedding of every sample
     bank,  # the `Bank` that was embedded: all of Omniglot, or a part of it
@@ -272,6 +274,7 @@ def embedding_of(
         z = [torch.as_tensor(f(bank.take(torch.arange(i, min(i + 200, bank.n))).to(on))) for i in range(0, bank.n, 200)]
     return _checked(torch.cat(z), bank, what), bank, "nearest"
 
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #97c10a35
 def _by_weights(what, data, size, device, splits):
     "Embeddings by a trained net, and the head that its card names."
     shipped = what in nets.SHIPPED_SIAMESE
@@ -322,6 +325,7 @@ def _checked(z, bank, what):
     if not z.isfinite().all(): raise InputError(f"{what!r} holds NaN or infinite values: remove or repair them.")
     return z
 
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #0101909a
 def _function(what):
     module, _, name = what.partition(":")
     if not module or not name:

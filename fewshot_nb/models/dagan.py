@@ -69,6 +69,7 @@ def _sizes(size):
     return sizes
 
 # %% ../../nbs/api/310_models_dagan.ipynb #d9071b11
+# long: a class that is whole in its cell
 class DAGAN(nn.Module):
     """DA-GAN-UN or DA-GAN-RN (Boutin et al. 2022, Table S7, with the widths that its totals need): a prototype and
     noise -> another drawing."""

@@ -169,6 +169,7 @@ def _maml_logits(judge, bank, tasks, batch):
         logits.append(judge(support[:, :, None], query).cpu())
     return torch.cat(logits)
 
+# %% ../../nbs/api/820_studies_critics.ipynb #1bddfa12
 @torch.no_grad()
 def _in_bank_order(judge, bank, features, layer):
     "Embeddings (n, dim) from features (class, sample, 256)."
@@ -365,6 +366,7 @@ def _class_ink(bank):
     most = 255 if bank.data.dtype == torch.uint8 else 1
     return bank.data.float().flatten(1).mean(1)[bank.by_class()].mean(1).numpy()/most
 
+# %% ../../nbs/api/820_studies_critics.ipynb #dc8dac7a
 def _packed_drawings(bank, prototypes, shown, n):
     "`n` drawings of some classes, the prototype first, packed to bits."
     table = bank.by_class()
@@ -387,6 +389,7 @@ def ranked_drawings(
     image.putpalette([255, 255, 255, 0, 0, 0, 213, 94, 0])
     return image
 
+# %% ../../nbs/api/820_studies_critics.ipynb #5a873b50
 def _class_sheet(seen, classes, shrink):
     "One group: 0 paper, 1 stroke, 2 frame."
     size, at = int(seen["size"]), np.searchsorted(seen["shown"], classes)

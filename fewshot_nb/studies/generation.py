@@ -18,13 +18,14 @@ from .. import core
 from ..core import InputError, read_arrays, save_arrays, torch_rng
 from ..data.bank import Bank
 from ..data.source import characters
-from ..metrics import features_at, human_claims, human_features, human_rows, plane_position, prototype_index, prototype_samples as prototypes_of
+from ..metrics import (
+    features_at, human_claims, human_features, human_rows, plane_position, prototype_index,
+    prototype_samples as prototypes_of)
 from ..models.core import embed, parameter_count
 from ..models.critics import read_critics
 from ..train.simclr import stretch_and_cut
-from fewshot_nb.studies.generators import (
-    GeneratorSettings, generator_settings, save_generator, setting_columns, train_one_shot_generator,
-)
+from .generators import (
+    GeneratorSettings, generator_settings, save_generator, setting_columns, train_one_shot_generator,)
 
 # %% ../../nbs/api/805_studies_generation.ipynb #a0357d9b
 @functools.lru_cache(4)
@@ -50,6 +51,7 @@ def enlarge(
     return larger.unflatten(0, x.shape[:-3])
 
 # %% ../../nbs/api/805_studies_generation.ipynb #51716927
+# long: a class that is whole in its cell
 class Exam:
     "Classes that generators have never seen, the prototype of each, and the two critics."
     def __init__(self,

@@ -84,6 +84,7 @@ def _generator_of(setting, folder, data, critics, device):
     row["training"] = row["sheet"]  # the sheet of this experiment is another
     return read_generator(file)[0].to(device), row
 
+# %% ../../nbs/api/815_studies_humans.ipynb #cd8a5df5
 def nearness_row(
     setting: dict,  # model, seed, made ("here" or "shipped"), and for `here` what `generators.generator_settings` takes
     folder,  # where model, sheet and class file go
@@ -213,6 +214,7 @@ def nearness_radar(
               title="distance to people\n(z-scored plane)")
     return ax
 
+# %% ../../nbs/api/815_studies_humans.ipynb #cc3fa592
 def _draw_around(ax, angles, images, edge):
     "Put numbered images around the circle."
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage

@@ -34,6 +34,8 @@ FIXED_EMBEDDINGS = {  # method -> (side of the images, embedding, head)
 LEARNED_HEADS = {"siamese": "nearest", "siamese shared": "nearest", "matching": "attention", "protonet": "prototype"}
 PROTOCOL_METHODS = (*LEARNED_HEADS, *FIXED_EMBEDDINGS)
 
+# %% ../../nbs/api/835_studies_omniglot.ipynb #28e9601d
+# long: a class that is whole in its cell
 @dataclass(frozen=True)
 class ProtocolSettings:
     "One method on one split; the defaults are the published training of omniglot-eval."
@@ -75,6 +77,7 @@ def _stopped(s, steps):
     "The settings of a training that stops after so many steps."
     return replace(s, **{"protonet_until" if s.method == "protonet" else "until": steps})
 
+# %% ../../nbs/api/835_studies_omniglot.ipynb #a6ed3a8b
 def train_protocol_method(
     s: ProtocolSettings,
     data="auto",  # where Omniglot lies
@@ -173,6 +176,7 @@ def method_row(
     if folder and learns: _keep_weights(s, net, found, bank, training["train_steps"], folder)
     return training | found
 
+# %% ../../nbs/api/835_studies_omniglot.ipynb #eb2250ef
 def error_columns(
     table,  # of `evaluate_embedding`, for one split
 ) -> dict:

@@ -44,6 +44,7 @@ def sweep_setting(
     if not setting.get("volume"): return s
     return volume_setting(s, setting["volume"], setting.get("base") or 10, classes)
 
+# %% ../../nbs/api/810_studies_sweeps.ipynb #dacc61d5
 def sweep_row(
     setting: dict | list,  # of a sweep's grid; or several that `generators.seeds_together` puts together
     folder=None,  # where checkpoint and sample sheets go

@@ -86,6 +86,7 @@ def drawing_threads(device) -> int:
     return 4 if device.type == "cuda" else 0
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #d9072139
+# long: each parameter is explained on a line of its own
 def train_solver(
     model: nn.Module,  # a solver, `models.bongard_solvers.bongard_solver(name, width, seed)`; it is trained in place
     bank: PictureBank,  # the training problems, `problems.bank(size)`: drawn while training
@@ -178,6 +179,7 @@ def _moco_step(state, bank, batch, key_momentum, temperature):
     return F.cross_entropy(logits, torch.zeros(len(z), dtype=torch.long, device=z.device))
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #14bc6943
+# long: each parameter is explained on a line of its own
 def train_moco(
     model: nn.Module,  # a `ResNet15`, trained in place
     bank: PictureBank,  # whose pictures are used, without labels

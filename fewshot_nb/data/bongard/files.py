@@ -173,6 +173,7 @@ def _check_programs(name, sides, parse):
     except InputError as e: raise InputError(f"The programs of {name!r} cannot be drawn: {e}") from None
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #c5d482d2
+# long: every fault of a folder is named before a picture is read
 def read_released(
     folder,  # the folder ShapeBongard_V2
     check: bool = False,  # True: look at every program and for every picture now, not when it is asked for

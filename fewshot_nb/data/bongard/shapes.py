@@ -19,6 +19,9 @@ from .render import Pictures
 
 # %% ../../../nbs/api/155_data_bongard_shapes.ipynb #74233175
 _COUNTS = ("three", "four", "five", "six", "seven", "eight")
+
+# %% ../../../nbs/api/155_data_bongard_shapes.ipynb #925e0386
+# long: a table, one line an entry
 ATTRIBUTES = dict(
     convex="One closed outline that, walked counter-clockwise, never turns right, corners by up to 3 degrees excepted; "
     "in doubt for open, crossing or several figures.",
