@@ -91,6 +91,7 @@ def _list():
         lines += _evidence_lines(experiments.experiments_folder()/"results"/name) or ["no evidence committed yet"]
         for i, line in enumerate(lines): print(f"{name if i == 0 else '':22} {line}")
 
+# %% ../../nbs/api/960_cli_main.ipynb #1fe4a31f
 def _evidence_lines(folder):
     "A line for each profile of which rows came with the package."
     from collections import Counter
@@ -122,6 +123,7 @@ _Set = Annotated[Optional[list[str]], typer.Option(
 _Modules = Annotated[Optional[list[str]], typer.Option(
     "--module", metavar="NAME", help="A module of your own whose functions your notebook's front matter names.")]
 
+# %% ../../nbs/api/960_cli_main.ipynb #62b17ee8
 @app.command("run")
 def _run(
     experiment: Annotated[
@@ -170,6 +172,7 @@ def _importable(modules):
     return tuple(modules or ())
 
 # %% ../../nbs/api/960_cli_main.ipynb #ea7285c5
+# long: each option is explained on a line of its own
 @app.command("data")
 def _data(
     name: Annotated[
@@ -203,6 +206,7 @@ def _data(
     with written_whole(to) as part: contact_sheet(bank).savefig(part, format="png", dpi=150)
     print(f"contact sheet: {to}")
 
+# %% ../../nbs/api/960_cli_main.ipynb #2dce0e7a
 def _bongard(kind, concept, seed, data, to, answer):
     "Draw one Bongard problem, on the official shapes where `data` has them."
     from fewshot_nb.core import written_whole
@@ -271,6 +275,7 @@ def _place(data):
     "The parameter `data` as a notebook understands it wherever it runs."
     return data if data in ("auto", "glyphs", "omniglot") else str(Path(data).expanduser().absolute())
 
+# %% ../../nbs/api/960_cli_main.ipynb #e41d28d3
 def _tell_plan(experiments, common):
     "Print the jobs that `reproduce` would run, and the hours to expect."
     import pandas as pd
@@ -311,6 +316,7 @@ def _results(
         else: table.to_parquet(part)
     _say(f"{len(table)} rows: {to}")
 
+# %% ../../nbs/api/960_cli_main.ipynb #4f1e0c5f
 @app.command("logs")
 def _logs(job: Annotated[str, typer.Argument(help="A job's name, or its beginning.")], out: _Out = Path(_OUT)):
     "What is known about a job: its notebook, the error in it, and what Slurm kept."
