@@ -15,6 +15,7 @@ from fewshot_nb import inference
 from fewshot_nb.evaluation import evaluate as module
 from fewshot_nb.cli.main import app
 from fewshot_nb.core import InputError
+from fewshot_nb.data.bank import Bank
 from fewshot_nb.data.features import Features, feature_bank, features
 from fewshot_nb.evaluation.compare import compare_methods
 from fewshot_nb.evaluation.evaluate import chosen_methods, evaluate
@@ -43,7 +44,9 @@ def one_sentence(message):
     )
 
 def holes():
-    x = np.ones((200, 3)); x[[7, 9], 1] = np.nan; x[50, 0] = np.inf
+    x = np.ones((200, 3))
+    x[[7, 9], 1] = np.nan
+    x[50, 0] = np.inf
     return x
 
 FOUR = TaskSpec(way=4, n_query=20)
@@ -90,14 +93,8 @@ BAD = {  # what a user may hand in, and what the sentence must say
     "no tasks": (lambda: evaluate(cloud(), "protonet", FOUR, n_tasks=0), "n_tasks=0"),
     "unknown protocol": (lambda: TaskSpec(protocol="disjiont"), "did you mean disjoint"),
     "images": (
-        lambda: evaluate(
-            feature_bank(np.ones((4, 2)), [0, 0, 1, 1])._like(
-                torch.zeros(80, 1, 4, 4, dtype=torch.uint8), torch.arange(80) // 20, torch.zeros(4),
-                list("abcd")),
-            "protonet",
-            FOUR,
-        ),
-        "embed the images first",
+        lambda: evaluate(Bank(torch.zeros(80, 1, 4, 4, dtype=torch.uint8), torch.arange(80)//20), "protonet", FOUR),
+            "embed the images first",
     ),
 }
 
@@ -345,8 +342,9 @@ def test_the_table_adds_and_never_forgets(tmp_path):
     for part in (out/"rows").glob("*.parquet"): part.unlink()
     command(tmp_path/"a/features.npz", "--out", out)
     again = pd.read_csv(out/"table.csv")
-    assert set(zip(again.content, again.marginal)) == set(zip(table.content, table.marginal)) and len(
-        again) == len(table)
+    assert set(zip(again.content, again.marginal)) == set(zip(table.content, table.marginal))
+    assert len(again) == len(table)
+
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
 def test_any_terminal_gets_a_table(tmp_path, encoding):
