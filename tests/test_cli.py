@@ -133,7 +133,8 @@ def test_logs_hold_no_escape_sequences(said, tmp_path):
 def test_a_terminal_in_cp1252_and_ctrl_c(tmp_path, monkeypatch, capsys):
     import subprocess, sys
 
-    code = "from fewshot_nb.cli import main as m; m._spell_out_what_a_terminal_lacks(); print('5 \\u2193 \\u00b1 \\u2603')"
+    code = "from fewshot_nb.cli import main as m; m._spell_out_what_a_terminal_lacks(); "
+    code += "print('5 \\u2193 \\u00b1 \\u2603')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env=dict(os.environ, PYTHONIOENCODING="cp1252"))
     assert done.stdout.decode("cp1252").strip() == "5 v \u00b1 ?", done.stderr

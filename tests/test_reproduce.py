@@ -163,8 +163,8 @@ def test_a_worker_of_the_notebook_runs_in_several_processes(tmp_path, toy_bank):
         TOY[2].replace("jobs: int = 1", "jobs: int = 0"),
         f"""
 def shifted(setting, source): return dict(square=setting["x"]**2 + offset, of=source, process=os.getpid())
-exp = open_experiment({str(tmp_path / "exp_own.ipynb")!r}, shifted, profile=profile, data=data, seed=seed, jobs=jobs, out=out,
-                      rows=rows, modules=["toy_bank"])
+exp = open_experiment({str(tmp_path / "exp_own.ipynb")!r}, shifted, profile=profile, data=data, seed=seed,
+                      jobs=jobs, out=out, rows=rows, modules=["toy_bank"])
 """,
     )
     for jobs in ("0", "2"):
