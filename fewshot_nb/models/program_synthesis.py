@@ -144,8 +144,8 @@ def forward(
     start = F.one_hot(torch.full_like(t.name[:, :1], TOKEN_NAMES.index("start")), true.shape[-1]).to(features)
     state, _ = self.states(features, torch.cat([start, true[:, :-1]], 1))
     def seen(k): return torch.cat([state, true[..., :k]], -1)
-    values = [head(seen(_TOKEN_SIZE + k)) for k, head in enumerate(self.value)]
-    return self.name(state), self.stroke(seen(len(TOKEN_NAMES))), values
+    name, stroke = self.name(state), self.stroke(seen(len(TOKEN_NAMES)))
+    return name, stroke, [head(seen(_TOKEN_SIZE + k)) for k, head in enumerate(self.value)]
 
 @patch
 def said(self: ActionDecoder, raw):

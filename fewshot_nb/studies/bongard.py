@@ -291,8 +291,8 @@ def _lead(of, a, b):
 # %% ../../nbs/api/840_studies_bongard.ipynb #1a79abc4
 def _off_chance(e):
     "How far an accuracy is from 50 %."
-    off, half = abs(e.value - 50), e.high - e.value
-    return Estimate(off, max(0, off - half), off + half)
+    off = abs(e.value - 50)
+    return Estimate(off, max(0, off - (e.high - e.value)), off + e.high - e.value)
 
 def _below_people(of):
     "How far the best method stays below people, on the part where it comes nearest (B1, B1e)."
