@@ -78,7 +78,7 @@ def bongard_bench(
     size, alpha, batch = (64, 8, 8) if where.type == "cpu" else (128, 1, 8)
     if quick: size, alpha, batch = 32, 16, 2
     with threads(1 if where.type == "cpu" else torch.get_num_threads()):
-        bongard_benchmark(0, scale=.01)  # the library of shapes, made once, is not counted
+        bongard_benchmark(0, scale=.01)  # makes the library of shapes, which is not counted
         problems, seconds = _cpu_seconds(lambda: bongard_benchmark(1, scale=.01 if quick else 1.))
         rows = [dict(what="sampler", unit="cpu-s for 12,000 problems", value=seconds*12_000/len(problems))]
         some = rng(0, "bench").integers(0, problems.pictures.n, 70 if quick else 700)
@@ -87,7 +87,8 @@ def bongard_bench(
         peak = sgemm_rate(where, 512, 3)
         rows += [_training_row(problems, m, size, alpha, batch, where, peak, 2 if quick else 5) for m in names]
     table = pd.DataFrame(rows)
-    made = {k: v for k, v in provenance(device=where).items() if k != "seconds"}
+    made = provenance(device=where)
+    made.pop("seconds", None)
     machine = f"{made['device']}; torch {made['torch']}; large products {peak/1e9:.0f} GFLOP/s"
     for line in [machine + ("; quick: the times mean nothing" if quick else ""), *map(_bench_line, table.itertuples())]:
         say(line)

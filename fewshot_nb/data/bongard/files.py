@@ -182,20 +182,19 @@ def read_released(
     folder = Path(folder)
     _check_sums(folder)
     split, *programs = map(_read_json, _json_files(folder))
-    listed = [(choose(part, PROBLEM_SPLITS, f"part of {RELEASED_SPLIT}"), name) for part in split
-              for name in split[part]]
+    for part in split: choose(part, PROBLEM_SPLITS, f"part of {RELEASED_SPLIT}")
+    listed = [(part, name) for part in split for name in split[part]]
     if not listed: raise InputError(f"{str(folder)!r} lists no problems: fetch {RELEASED_SPLIT} again.")
     kinds = [_split_name(name, part) for part, name in listed]
     paths, texts = [], []
     for (part, name), kind in zip(listed, kinds):
         home = folder/RELEASED_FOLDERS[kind]
         if name not in programs[kind]:
-            raise InputError(f"The problem {name!r} of {part} has no programs in {str(home)!r}: the folder is not "
-                             f"whole.")
+            raise InputError(f"The problem {name!r} of {part} has no programs in {str(home)!r}: fetch the set again.")
         _check_programs(name, programs[kind][name], check)
         texts.append(programs[kind][name])
         paths += [home/"images"/name/str(label)/f"{k}.png" for label in (0, 1) for k in range(7)]
-    missing = next((p for p in paths if not p.is_file()), None) if check else None
+    missing = check and next((p for p in paths if not p.is_file()), None)
     if missing: raise InputError(f"The picture {str(missing)!r} is missing: the folder is not whole.")
     names, parts = [name for _, name in listed], [PROBLEM_SPLITS.index(part) for part, _ in listed]
     concepts = [" and ".join(n.split("_", 1)[1].rsplit("_", 1)[0].split("-")) for n in names]
