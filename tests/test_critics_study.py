@@ -34,7 +34,7 @@ def test_maml_gradients_are_those_of_plain_autograd(first_order):
     torch.manual_seed(0)
     net = CriticNet(16, width=3, out=4).double()
     support, query = torch.rand(2, 3, 4, 1, 16, 16, dtype=torch.double)
-    maml = MAML(net, rate=.1, steps=3, first_order=first_order).double()
+    maml = MAML(net, lr=.1, steps=3, first_order=first_order).double()
     out = maml(support[:, :, None], query)
     F.cross_entropy(out.flatten(0, 1), torch.arange(4).repeat(3)).backward()
     weights = [p.detach().clone().requires_grad_() for p in net.parameters()]
