@@ -180,7 +180,8 @@ def _drawings(place, where) -> dict:
             images[key] = np.packbits(read_ink(content, path))
     except InputError: raise
     except (*ARCHIVE_ERRORS, ValueError) as e:
-        raise InputError(f"Omniglot in {where!r} is damaged after {len(images)} images ({e or type(e).__name__}): "
+        why = " ".join(str(e).split()) or type(e).__name__  # tarfile's reasons fill several lines
+        raise InputError(f"Omniglot in {where!r} is damaged after {len(images)} images ({why}): "
                          "fetch it again.") from None
     return images
 

@@ -84,8 +84,9 @@ def _photographs(name, place, size, groups) -> dict:
             if (of := _class(name, path)) in groups: squares[of, path] = _read_photograph(content, path, size)
     except InputError: raise
     except (*ARCHIVE_ERRORS, ValueError) as e:
+        why = " ".join(str(e).split()) or type(e).__name__  # tarfile's reasons fill several lines
         raise InputError(f"The {name} in {str(place)!r} is damaged after {len(squares)} images "
-                         f"({e or type(e).__name__}): fetch it again.") from None
+                         f"({why}): fetch it again.") from None
     return squares
 
 def _read(name, place, size) -> Bank:
