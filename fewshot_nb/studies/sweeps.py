@@ -87,8 +87,9 @@ def other_rows(
     from fewshot_nb.engine.results import committed
     e = experiments.find(name)
     if out is not None and profile in e.profiles:
-        made = e.results(profile, source, out).read()
-        if len(made): return made
+        made = e.results(profile, source, out)
+        rows = made.read() if made else ()
+        if len(rows): return rows
     try: kept = e.rows(None, "committed") if profile == "committed" else committed(name)
     except InputError: return pd.DataFrame()
     return kept if profile == "committed" else kept[(kept.profile == profile) & (kept.data == source)]
