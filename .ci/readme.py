@@ -1,4 +1,4 @@
-"""Make README.md from nbs/index.ipynb, and the picture it shows from the committed figure of nbs/exp_beta.ipynb.
+"""Make README.md and its picture from the front page, nbs/index.ipynb.
 
 `python .ci/readme.py` writes both; `python .ci/readme.py --check` only says whether they are up to date
 (exit code 1 if not).
@@ -6,32 +6,36 @@
 
 import base64
 import json
+import re
 import sys
 from pathlib import Path
 
 root = Path(__file__).resolve().parents[1]
+cells = json.loads((root/"nbs/index.ipynb").read_text(encoding="utf-8"))["cells"]
 
-def cells(name): return json.loads((root/"nbs"/name).read_text(encoding="utf-8"))["cells"]
+def outputs(kind):
+    "Every output of a kind that the committed front page holds, in its order, with its place."
+    return [(i, "".join(o["data"][kind])) for i, c in enumerate(cells)
+            for o in c.get("outputs", []) if kind in o.get("data", {})]
 
 def readme() -> str:
-    "The markdown cells of the front page, with paths as seen from the top of the repository."
-    text = "\n\n".join("".join(c["source"]) for c in cells("index.ipynb") if c["cell_type"] == "markdown")
+    "The front page's prose and tables, with links as seen from the top of the repository."
+    tables = dict(outputs("text/markdown"))
+    parts = ["".join(c["source"]) if c["cell_type"] == "markdown" else tables.get(i) for i, c in enumerate(cells)]
+    text = "\n\n".join(filter(None, parts))
     return (
         "<!-- Made from nbs/index.ipynb by .ci/readme.py: edit that. -->\n\n"
-        + text.replace("](images/", "](nbs/images/")
+        + re.sub(r"\]\((?!https?:|#)", "](nbs/", text)
         + "\n"
     )
 
 def picture() -> bytes:
-    "The first PNG that the committed notebook drew after its heading `Fig. 4b`."
-    seen = False
-    for cell in cells("exp_beta.ipynb"):
-        seen = seen or cell["cell_type"] == "markdown" and "Fig. 4b" in "".join(cell["source"])
-        for output in cell.get("outputs", []) if seen else []:
-            if png := output.get("data", {}).get("image/png"): return base64.b64decode("".join(png))
-    raise SystemExit("nbs/exp_beta.ipynb holds no drawn figure after 'Fig. 4b': execute it with profile='committed'.")
+    "The figure that the front page drew."
+    drawn = outputs("image/png")
+    if not drawn: raise SystemExit("nbs/index.ipynb holds no drawn figure: execute it.")
+    return base64.b64decode(drawn[0][1])
 
-wanted = {root/"README.md": readme().encode(), root/"nbs/images/exp_beta.png": picture()}
+wanted = {root/"README.md": readme().encode(), root/"nbs/images/front.png": picture()}
 stale = [p for p, content in wanted.items() if not p.is_file() or p.read_bytes() != content]
 if "--check" in sys.argv:
     for p in stale: print(f"{p.relative_to(root)} is out of date: run python .ci/readme.py")

@@ -141,7 +141,7 @@ def rng(*key):
 def torch_rng(*key, device="cpu"):
     "A torch random generator for the stream named `key`, on `device`."
     import numpy as np, torch
-    state = int(seed_sequence(*key).generate_state(1, np.uint64)[0] >> 1)
+    state = int(seed_sequence(*key).generate_state(1, np.uint64)[0]) >> 1
     return torch.Generator(device=device).manual_seed(state)
 
 # %% ../nbs/api/000_core.ipynb #bfada11b
@@ -224,7 +224,9 @@ def _as_bytes(array):
         import torch
         array = array.detach().cpu().contiguous()
         kind, shape = str(array.dtype).removeprefix("torch."), tuple(array.shape)
-        return f"{kind} {shape}".encode(), array.reshape(-1).view(torch.uint8).numpy()  # numpy knows no bfloat16
+        flat = array.reshape(-1)
+        if len(flat) == 1: flat = flat.clone().as_strided((1,), (1,))  # one number counts as contiguous at any stride
+        return f"{kind} {shape}".encode(), flat.view(torch.uint8).numpy()  # numpy knows no bfloat16
     array = np.asarray(array)
     if array.dtype.kind not in "biufcSU":
         raise InputError(f"The content of an array of {array.dtype} has no digest: give numbers or text.")

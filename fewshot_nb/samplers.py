@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'largest_remainder', 'Marginal', 'Balanced', 'dirichlet', 'Dirichlet', 'Effective', 'Counts', 'marginal',
-           'TaskSpec', 'TaskBatch', 'distinct', 'stream', 'join_tasks', 'draw_tasks', 'rectangles', 'given_tasks',
+           'TaskSpec', 'TaskBatch', 'distinct', 'task_stream', 'join_tasks', 'draw_tasks', 'rectangles', 'given_tasks',
            'lake_tasks', 'lake_image_tasks']
 
 # %% ../nbs/api/200_samplers.ipynb #073035ef
-import dataclasses, re, warnings
+import dataclasses, math, re, warnings
 from dataclasses import dataclass
 import numpy as np, torch
 from torch import Tensor
@@ -153,20 +153,28 @@ def marginal(
     "The `Marginal` that `m` means; `str` of it gives the word back."
     if isinstance(m, Marginal): return m
     if isinstance(m, (tuple, list, np.ndarray)): return Counts(tuple(np.asarray(m).tolist()))
+    kind, numbers = _marginal_word(m)
+    fewest, most = _PARAMETERS[kind]
+    if not fewest <= len(numbers) <= most:
+        raise InputError(f"The marginal {m!r} has the wrong number of parameters: write balanced, dirichlet(2), "
+                         "effective(3) or counts(40, 35).")
+    if kind == "balanced": return Balanced()
+    if kind == "dirichlet": return Dirichlet(numbers[0] if len(numbers) == 1 else tuple(numbers))
+    if kind == "counts": return Counts(tuple(numbers))
+    k = int(numbers[0]) if numbers[0].is_integer() else numbers[0]  # Effective refuses what is not whole
+    return Effective(k, *numbers[1:])
+
+# %% ../nbs/api/200_samplers.ipynb #9b2760f6
+_PARAMETERS = dict(balanced=(0, 0), dirichlet=(1, math.inf), effective=(1, 2), counts=(1, math.inf))  # least and most
+
+def _marginal_word(m):
+    "The kind of marginal that a word names, and the numbers between its brackets."
     word = re.fullmatch(r"\s*([\w-]+)\s*(?:\(([^()]*)\))?\s*", str(m))
-    kind = choose(word[1] if word else str(m), ["balanced", "dirichlet", "effective", "counts"], "marginal")
-    try: numbers = [float(x) for x in (word[2] or "").split(",") if x.strip()]
+    kind = choose(word[1] if word else str(m), list(_PARAMETERS), "marginal")
+    try: return kind, [float(x) for x in (word[2] or "").split(",") if x.strip()]
     except ValueError:
         raise InputError(f"The marginal {m!r} has something other than numbers between its brackets: "
                          "write for example dirichlet(2).") from None
-    if kind == "balanced" and not numbers: return Balanced()
-    if kind == "dirichlet" and numbers: return Dirichlet(numbers[0] if len(numbers) == 1 else tuple(numbers))
-    if kind == "effective" and len(numbers) in (1, 2):
-        k = int(numbers[0]) if numbers[0].is_integer() else numbers[0]  # Effective refuses what is not whole
-        return Effective(k, *numbers[1:])
-    if kind == "counts" and numbers: return Counts(tuple(numbers))
-    raise InputError(f"The marginal {m!r} has the wrong number of parameters: write balanced, dirichlet(2), "
-                     "effective(3) or counts(40, 35).")
 
 # %% ../nbs/api/200_samplers.ipynb #466ef1eb
 @dataclass(frozen=True)
@@ -266,7 +274,7 @@ def distinct(
 def _by_sorting(rng, sizes, rows, of_row, place):
     "Sort random keys of all numbers below `sizes`; the first ones are the choice."
     widest = int(sizes[rows].max())
-    bits = np.uint64(max(1, (widest - 1).bit_length()))
+    bits = np.uint64(max(1, (int(widest) - 1).bit_length()))
     number = np.arange(widest, dtype=np.uint64)
     keys = rng.integers(2**63, size=(rows.sum(), widest), dtype=np.uint64) << np.uint64(1) >> bits << bits | number
     keys[number >= sizes[rows, None]] = np.iinfo(np.uint64).max
@@ -357,8 +365,12 @@ def _check_smallest_class(pool, spec, allowed):
     n_small = (pool.sizes[allowed] < need).sum()
     also = f" (as do {n_small - 1} more classes)" if n_small > 1 else ""
     asked = f" and {queries} of {spec.n_query} queries" if queries else ""
-    raise InputError(f"Class {pool.names[small]!r} has {pool.sizes[small]} samples{also}, but shot={spec.shot}{asked} "
+    there = _several(pool.sizes[small], "sample")
+    raise InputError(f"Class {pool.names[small]!r} has {there}{also}, but shot={spec.shot}{asked} "
                      f"need {need}: leave it out, or lower shot or n_query.")
+
+def _several(n, word) -> str:
+    return f"{n} {word if n == 1 else word + 's'}"
 
 # %% ../nbs/api/200_samplers.ipynb #469d7f97
 BLOCK = 1024  # tasks that are drawn together; part of the meaning of a seed
@@ -423,7 +435,7 @@ def _shuffled(rng, queries, counts, n_query):
     n, way = counts.shape
     labels = np.repeat(np.tile(np.arange(way), n), counts.ravel())
     slot = np.arange(n_query) < counts.sum(1, keepdims=True)
-    bits = np.uint64(n_query.bit_length())
+    bits = np.uint64(int(n_query).bit_length())
     column = np.arange(n_query, dtype=np.uint64)
     keys = rng.integers(2**63, size=(n, n_query), dtype=np.uint64) << np.uint64(1) >> bits << bits | column
     keys[~slot] = np.iinfo(np.uint64).max << bits | column[None].repeat(n, 0)[~slot]  # absent ones stay last
@@ -434,7 +446,7 @@ def _shuffled(rng, queries, counts, n_query):
     return np.take_along_axis(query, order, 1), np.take_along_axis(label, order, 1)
 
 # %% ../nbs/api/200_samplers.ipynb #1881a90e
-def stream(
+def task_stream(
     bank,  # a `Bank`, anything with `.labels`, or an array with the label of each sample
     spec: TaskSpec,  # what a task looks like
     n_tasks: int,  # how many
@@ -482,7 +494,7 @@ def draw_tasks(
     groups=None,  # (class,) the group of each class, for `within`; default: the bank's
 ) -> TaskBatch:
     "The tasks `start`..`start + n_tasks - 1` at once."
-    return next(iter(stream(bank, spec, n_tasks, seed, batch=n_tasks, start=start, groups=groups)))
+    return next(iter(task_stream(bank, spec, n_tasks, seed, batch=n_tasks, start=start, groups=groups)))
 
 # %% ../nbs/api/200_samplers.ipynb #8f29bb33
 def rectangles(

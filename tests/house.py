@@ -167,17 +167,8 @@ def draw(file):
         for used in uses & place.keys() if module in place else ():
             (x0, y0), (x1, y1) = place[module], place[used]
             back = book[used][0] > book[module][0]
-            ax.annotate(
-                "",
-                (x1 + 0.42 * (x1 < x0), y1),
-                (x0 - 0.42 * (x1 < x0), y0),
-                arrowprops=dict(
-                    arrowstyle="-|>",
-                    color="#D55E00" if back else "#0072B2",
-                    alpha=0.9 if back else 0.13,
-                    lw=0.8,
-                ),
-            )
+            ax.annotate("", (x1 + .42*(x1 < x0), y1), (x0 - .42*(x1 < x0), y0), arrowprops=dict(
+                arrowstyle="-|>", color="#D55E00" if back else "#0072B2", alpha=.9 if back else .13, lw=.8))
     for module, (x, y) in place.items():
         ax.text(x, y, module.split(".")[-1], ha="center", va="center", fontsize=7,
                 bbox=dict(boxstyle="round,pad=.25", fc="white", ec="#888888", lw=.6))

@@ -47,8 +47,5 @@ def test_the_training_bench_runs(tmp_path):
         "--to", str(tmp_path / "rows.csv"))
     assert done.returncode == 0, done.stderr
     rows = pd.read_csv(tmp_path/"rows.csv")
-    assert (
-        list(rows.loop) == ["ours shared", "plain DataLoader"]
-        and (rows.times_floor > 0).all()
-        and "the times mean nothing" in done.stdout
-    )
+    assert (list(rows.loop) == ["ours shared", "plain DataLoader"] and (rows.times_floor > 0).all()
+            and "the times mean nothing" in done.stdout)

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -37,10 +38,8 @@ def equal(a, b):
 
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda s: free_form_problems(1, s, [(4,), (3, 3)]), lambda s: basic_problems(3, s),
-        lambda s: abstract_problems(1, s, concepts=["necked"])],
-)
+    [lambda s: free_form_problems(1, s, [(4,), (3, 3)]), lambda s: basic_problems(3, s),
+     lambda s: abstract_problems(1, s, concepts=["necked"])])
 def test_a_seed_gives_the_same_problems_and_another_seed_others(make):
     assert equal(make(3), make(3)) and not equal(make(3), make(4))
 
@@ -109,7 +108,7 @@ def test_a_picture_alone_does_not_tell_its_side(source, request):
         warnings.simplefilter("ignore")
         for some in (abstract_problems(5, 3, folder), basic_problems(600, 3, folder)):
             x = picture_nuisances(some)
-            for columns in (x, x[:, :5], x[:, 5:10], x[:, 10:]):
+            for columns in (x[:, :11], x[:, :5], x[:, 5:10], x[:, 10:11]):
                 share, half = side_told(columns)
                 assert abs(share - 50) < 2*half, (some.names[0], share, half)
             dressed = (x[:, 4] > 0).reshape(-1, 2, 7).sum(2)
@@ -120,14 +119,12 @@ def test_a_picture_alone_does_not_tell_its_side(source, request):
             value = attribute_values(known)[concept[0]]
             rows.append(
                 np.concatenate(
-                    [
-                        rng(len(rows), "careless").choice(np.flatnonzero(value == v), 7, replace=False)
-                        for v in (0, 1)
-                    ]
+                    [rng(len(rows), "careless").choice(np.flatnonzero(value == v), 7, replace=False)
+                     for v in (0, 1)]
                 )
             )
         careless = shape_pictures(rng(0, "careless"), known, np.concatenate(rows)[:, None], 150., 320., {})
-        share, half = side_told(picture_nuisances(replace(some, pictures=careless)))
+        share, half = side_told(picture_nuisances(replace(some, pictures=careless))[:, :11])
         assert share - half > 51, (share, half)
 
 def test_both_shapes_of_a_pair_are_replaced_by_shapes_as_fit_for_strokes():
@@ -231,7 +228,7 @@ MAKERS = dict(
     abstract=lambda: abstract_problems(1, 5, concepts=["necked", "exist_triangle", ("exist_quadrangle", "symmetric")])
 )
 GOLDEN = dict(freeform="b0bbd3fdb990895f", basic="9fe33962ead50d68",
-              pairs="0700db133fa5e9e2", abstract="8f38af3d1a296208")
+              pairs="0700db133fa5e9e2", abstract="13789aec10fb4020")
 
 def digest(problems):
     "A short digest of what the problems are: their programs, names, concepts and splits."
@@ -282,3 +279,98 @@ def test_quiz_needs_widgets_in_one_sentence(monkeypatch):
     import sys
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     with pytest.raises(InputError, match="pip install"): benchmark.bongard_quiz()
+
+def test_the_novel_attribute_is_the_released_one(shared):
+    "The rarest attribute was taken: has_straight_line on the official table, by the order of a dictionary."
+    from fewshot_nb.data.bongard.benchmark import novel_attribute
+    folder = str(shared/"data"/"bongard_logo")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        single, pairs = valid_concepts(shape_source(folder))
+        assert novel_attribute(single, pairs) == "has_eight_straight_lines"
+        assert held_out_concepts(rng(0, "bongard"), single, pairs)[3] == "has_eight_straight_lines"
+
+@pytest.mark.parametrize("source", ["own", "official"])
+def test_programs_of_single_pictures_are_evened_out(source, request):
+    """The old nuisances knew neither turns nor arcs nor area, so that nothing evened them out:
+    programs sorted 56.4 (own) and 58.7 % (official) of these pictures."""
+    from fewshot_nb.data.bongard.nuisance import program_statistics
+    folder = None if source == "own" else str(request.getfixturevalue("shared")/"data"/"bongard_logo")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours, paper = (abstract_problems(5, 3, folder, balanced=balanced) for balanced in (True, False))
+    told, half = side_told(program_statistics(ours))
+    assert told < 54 < side_told(program_statistics(paper))[0] - 2, told
+    assert np.array_equal(picture_nuisances(ours)[:, 11:], program_statistics(ours))
+    seen, label = (shape_signatures(ours.pictures.actions, strokes=False, scale=True).round(1),
+                   ours.pictures.image % 14 >= 7)
+    _, shape = np.unique(seen, axis=0, return_inverse=True)
+    sides = np.stack([np.bincount(shape.ravel()[label == side], minlength=shape.max() + 1) for side in (0, 1)])
+    assert np.abs(sides[0] - sides[1]).mean() < .35*sides.mean()  # each shape is about as often on either side
+
+def test_counterbalanced_concepts_ask_for_absence_as_often():
+    from fewshot_nb.data.bongard.abstract import counterbalanced_forms
+    assert counterbalanced_forms([("necked",), ("convex", "has_two_parts")], ()) == [("necked",), ("not necked",)]
+    some = images(abstract_problems(1, 7, concepts=["not necked"]))
+    plain = [tuple(replace(a, stroke="normal") for a in picture[0]) for picture in some]
+    assert [shape_attributes(s)["necked"] for s in plain] == [1]*7 + [0]*7
+    little = bongard_benchmark(0, scale=.01, rule="counterbalanced")
+    asked = [c for c, kind in zip(little.concepts, little.kinds) if kind == 2]
+    assert .35 < np.mean(["not " in c for c in asked if " and " not in c]) < .65
+    with pytest.raises(InputError, match="Unknown rule"): bongard_benchmark(rule="fair")
+
+def solver_rows(**columns):
+    "Rows of a table as `solver_row` makes them: two solvers, by default at chance after 2,000 steps."
+    from fewshot_nb.studies.bongard import TEST_PARTS
+    row = {p: 51. for p in ("train", *TEST_PARTS)} | {f"{p}_se": 1. for p in ("train", *TEST_PARTS)}
+    row |= dict(seed=0, size=64, alpha=8, steps=2000, problems=9300) | columns
+    return pd.DataFrame([dict(row, method=m) for m in ("ProtoNet", "Meta-Baseline-SC")])
+
+def test_solvers_at_chance_short_or_alone_are_judged_in_nothing():
+    "B1 and B1e held because guessing stays below people."
+    from fewshot_nb.claims import judge_measures
+    from fewshot_nb.studies.bongard import solver_measures
+
+    def verdicts(table):
+        return (
+            judge_measures("bongard", solver_measures(table), data="own", profile="laptop")
+            .set_index("id")
+            .verdict
+        )
+
+    assert set(verdicts(solver_rows())) == {"not judged: at chance"}
+    well = dict.fromkeys(("train", "FF", "BA", "CM", "NV"), 60.)
+    assert set(verdicts(solver_rows(**well))) == {"not judged: still training"}
+    assert set(verdicts(solver_rows(**well, steps=112_500))) == {"not judged: one seed"}
+    three = pd.concat(
+        [
+            solver_rows(**{p: v + 0.1 * s for p, v in well.items()}, steps=112_500).assign(seed=s)
+            for s in range(3)
+        ]
+    )
+    assert verdicts(three)[["B1", "B1e"]].eq("partly measured").all()  # seven solvers are missing
+
+def test_problems_of_one_concept_are_not_independent():
+    from fewshot_nb.studies.bongard import accuracy_interval, accuracy_unit
+    from fewshot_nb.train.bongard_solvers import clustered_mean
+    shares = np.repeat([0., 1.]*8, 20)
+    assert clustered_mean(shares, np.repeat(np.arange(16), 20))[1] > 4*clustered_mean(shares)[1]
+    row = pd.DataFrame([dict(NV=60., NV_se=1., NV_se_concepts=4., CM=60., CM_se=1., BA=60., BA_se=1.)])
+    assert [accuracy_unit(row, p) for p in ("NV", "CM", "BA")] == ["concepts", "problems", "concepts"]
+    assert accuracy_interval(row, "NV").low < 53 < 58 < accuracy_interval(row, "CM").low
+
+def test_heads_with_worse_turns_are_not_better_and_few_widths_are_no_shape():
+    from fewshot_nb.claims import judge_measures
+    from fewshot_nb.studies.bongard import control_measures, size_measures
+
+    heads = pd.DataFrame(
+        [
+            dict(
+                task="program mixture", wrong_moves=97.4, wrong_moves_se=0.15, turn_error=73.9, ps_steps=1000),
+            dict(task="program l2", wrong_moves=98.5, wrong_moves_se=0.11, turn_error=63.1, ps_steps=1000),
+        ]
+    )
+    found = judge_measures("bongard", control_measures(heads), data="own", profile="laptop")
+    assert list(found.verdict) == ["not judged: at chance"]  # it held here
+    sizes = pd.concat([solver_rows(train=70., steps=112_500).assign(alpha=a) for a in (4, 8, 16)])
+    assert all(m.gate.startswith("one seed") for id, m in size_measures(sizes).items() if id != "B11")

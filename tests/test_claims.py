@@ -1,19 +1,21 @@
 "Claims: the ledger agrees with the published tables, and every kind of judge can say yes, no, and that it cannot tell."
-import re
+import json, re, subprocess
 from pathlib import Path
 
-import numpy as np, pandas as pd, pytest
+import numpy as np, pandas as pd, pyarrow.parquet as pq, pytest
 from hypothesis import given, settings as budget, strategies as st
 
-from fewshot_nb.claims import evidence, rules
-from fewshot_nb.claims.evidence import save_verdicts
+from fewshot_nb.claims import evidence, recomputed, report, rules, trends
+from fewshot_nb.claims.evidence import provenance_notes, refresh_verdicts, save_verdicts
 from fewshot_nb.claims.implemented import implemented_verdicts
 from fewshot_nb.claims.judge import NEEDS, judge_claim, judge_measures
 from fewshot_nb.claims.recomputed import recomputed_verdicts
-from fewshot_nb.claims.report import ledger, verdict_counts
-from fewshot_nb.claims.rules import Estimate, true_region
+from fewshot_nb.claims.report import evidence_counts, evidence_for, ledger
+from fewshot_nb.claims.rules import Estimate, Measure, true_region
 from fewshot_nb.core import InputError
-from fewshot_nb.papers import published_claims, published_table
+from fewshot_nb.engine.experiment import open_experiment
+from fewshot_nb.engine.results import part_name
+from fewshot_nb.papers import expected_numbers, published_claims, published_table, retired_claims
 
 PAPERS = ["generation", "alpha_tim", "omniglot_eval", "bongard", "stability"]
 PAPER = dict(data="omniglot", profile="paper", critics="serre2022")
@@ -54,9 +56,9 @@ CASES = [
         list(zip(np.arange(12), np.arange(12) + 0.01)), list(zip(x4, 2 - 0.2 * x4 + 3 * wiggle))),
     (
         "monotone", "rises", "0.9", list(zip(range(8), range(8))),
-        list(zip(range(8), range(8, 0, -1))), [(0, 0), (1, 1), (2, 2)]),
+        list(zip(range(8), range(8, 0, -1))), list(zip(range(8), [0, 4, 1, 5, 2, 6, 3, 7]))),
     ("shape", "maximum at 2..4", "", peak(3), peak(0.5), flat),
-    ("shape", "minimum at 2..4", "", [(x, -y) for x, y in peak(3)], peak(3), [(0, 1), (1, 0), (2, 1)]),
+    ("shape", "minimum at 2..4", "", [(x, -y) for x, y in peak(3)], peak(3), flat),
     ("shape", "concave", "", peak(3), [(x, -y) for x, y in peak(3)], flat),
     ("shape", "convex", "", [(x, -y) for x, y in peak(3)], peak(3), flat),
     ("range", "1.5..2.2", "", 1.9, 2.3, [1.5, 1.6, 1.7]),
@@ -89,7 +91,7 @@ def test_a_word_on_what_was_measured_comes_with_each_verdict():
         "generation", {"N3": rows, "H1": 1.2863, "M1": {"human": 1.3, "VAE-NS": [1.7, 1.8, 1.75]}},
         data="omniglot", profile="laptop", critics="serre2022")
     assert list(found.id) == ["N3", "H1", "M1"] and list(found["rows"]) == [8, 1, 4]
-    assert list(found.verdict) == ["holds here", "reproduced", "holds here"]
+    assert list(found.verdict) == ["holds here", "reproduced", "partly measured"]
     assert (
         found.statistic[0] == -1
         and found.interval[0] == "[-1, -0.8853]"
@@ -124,15 +126,16 @@ def test_no_trend_is_seldom_called_one():
     r = np.random.default_rng(0)
     called = sum(
         verdict("monotone", "falls", "0.8", list(zip(x4, r.normal(size=8))))["verdict"] == "reproduced"
-        for _ in range(200)
+        for _ in range(400)
     )
-    assert called <= 12  # a perfect order of four levels comes by chance in 1 of 24, with quiet repeats only
+    assert called <= 400*.05 + 3*(400*.05*.95)**.5  # the permutation test's own 5 %, and chance
 
 def test_the_interval_of_a_maximum_covers_it():
     r, x = np.random.default_rng(1), np.repeat(np.linspace(.25, 5, 8), 2)
     covered = 0
     for _ in range(200):
-        e = rules._shape(list(zip(x, 90 - (x - 2.6)**2 + r.normal(size=16))), "maximum at 2..4")
+        fit = trends._Parabola(x, np.zeros(16))
+        e = trends._vertex_interval(fit, 90 - (x - 2.6)**2 + r.normal(size=16), 1)
         covered += e.low <= 2.6 <= e.high
     assert 178 <= covered <= 200
 
@@ -140,7 +143,7 @@ def test_the_interval_of_a_maximum_covers_it():
 
 def test_the_ledger_is_tidy():
     t = published_claims()
-    assert " ".join(t.columns) == "paper id where statement kind expected tolerance needs evidence"
+    assert " ".join(t.columns) == "paper id where statement kind expected tolerance basis needs evidence"
     assert list(t.paper.unique()) == PAPERS and len(t) >= 120 and not t.duplicated(["paper", "id"]).any()
     assert (
         not published_claims(cells=True).duplicated(["paper", "id"]).any()
@@ -177,7 +180,8 @@ def test_tables_are_the_published_ones(shared):
 number = re.compile(r"\d[\d,]*\.?\d*(?:e-?\d+)?")
 numbers = lambda text: {float(n.replace(",", "").rstrip(".")) for n in number.findall(text)}
 
-OURS = {("alpha_tim", "V8", 18/20), ("stability", "T10d", 9.19)}  # 18 of 20 cells; 68.20 - 59.01
+OURS = {("generation", "N1r", 1.88), ("generation", "N1r", 2.13),  # 2.4 over 1.2, to the digits printed
+        ("generation", "H10p", 4.24e-15)}  # Table S4 prints it, the notes leave it out
 
 def test_no_typed_number_disagrees_with_what_was_handed_down(shared):
     notes = dict(
@@ -207,24 +211,87 @@ def test_no_typed_number_disagrees_with_what_was_handed_down(shared):
 
 def test_the_papers_own_numbers_agree_but_where_we_know():
     t = recomputed_verdicts()
-    # 57.6 % on NV; SNAIL and ANIL find NV easier
-    known = {("bongard", "B5b"): "recomputation disagrees", ("bongard", "B9b"): "recomputation disagrees",
-             # printed spreads are wider than the leads
-             ("bongard", "B3"): "undecided", ("bongard", "B3b"): "undecided", ("bongard", "B8"): "undecided",
-             ("stability", "T11"): "undecided"}  # three runs each, 58.78 to 60.59 %
-    assert (
-        len(t) >= 100
-        and {(r.paper, r.id): r.verdict for r in t.itertuples() if r.verdict != "recomputation agrees"}
-        == known
-    )
-    # printed to so many digits, the number typed and the number recomputed are the same
-    values = t[t.kind == "value"].copy()
-    expected = published_claims().set_index(["paper", "id"]).expected
-    for r in values.itertuples():
-        digits = len(expected[r.paper, r.id].partition(".")[2])
-        assert (
-            abs(float(expected[r.paper, r.id]) - r.statistic) <= 0.5 * 10**-digits + 1e-9 or r.id == "N2g"
-        ), (r.paper, r.id, r.statistic)
+    known = {("alpha_tim", "V26"): "recomputation disagrees",  # "consistently" is a tie in one cell
+             ("generation", "H10i"): "recomputation disagrees",  # that p belongs to 0.58
+             ("bongard", "B3"): "undecided", ("bongard", "B3b"): "undecided",
+             ("bongard", "B8"): "undecided",  # printed spreads are wider than the leads
+             ("stability", "T4"): "recomputation disagrees",  # with Holm's adjustment nothing is significant
+             ("stability", "T8d"): "recomputation disagrees",  # 2.48 points above what it "replicates"
+             ("stability", "T9d"): "recomputation disagrees"}  # the two intervals do not meet
+    found = {(r.paper, r.id): r.verdict for r in t.itertuples() if not r.verdict.startswith("not judged")}
+    assert len(found) >= 35
+    assert {key: verdict for key, verdict in found.items() if verdict != "recomputation agrees"} == known
+
+class Moved:
+    "What papers print, with one claim's own number or one cell of a table moved by a tenth."
+    def __init__(self, claim=None, cell=None): self.claim, self.cell = claim, cell
+
+    def expected_numbers(self, paper, *ids):
+        found = expected_numbers(paper, *ids)
+        if len(ids) == 1: return [1.1*n for n in found] if (paper, ids[0]) == self.claim else found
+        return [1.1*n if (paper, id) == self.claim else n for id, n in zip(ids, found)]
+
+    def published_table(self, name):
+        table = published_table(name)
+        if self.cell and name == self.cell[0]:
+            _, row, column = self.cell
+            table[column] = table[column].astype(float)
+            table.loc[row, column] *= 1.1
+        return table
+
+def flat(measure):
+    "Every number in a measure."
+    if isinstance(measure, dict): return [n for v in measure.values() for n in flat(v)]
+    if isinstance(measure, str) or measure is None: return []
+    return [n for v in measure for n in flat(v)] if np.ndim(measure) else [float(measure)]
+
+def remeasured(monkeypatch, paper, moved):
+    "All measures of a paper's recomputed claims, with something moved."
+    monkeypatch.setattr(recomputed, "expected_numbers", moved.expected_numbers)
+    monkeypatch.setattr(recomputed, "published_table", moved.published_table)
+    return {id: flat(m) for measure in recomputed._OWN[paper] for id, m in measure().items()}
+
+def own_numbers_used(monkeypatch, paper):
+    "Recomputed claims that move with their own printed number, or that are one cell of a table."
+    as_is, found = remeasured(monkeypatch, paper, Moved()), set()
+    for id in as_is:
+        if remeasured(monkeypatch, paper, Moved(claim=(paper, id)))[id] != as_is[id]: found.add(id)
+    for name in [p.stem for p in (Path(rules.__file__).parents[1]/"papers").glob(f"{paper.split('_')[0]}_*.csv")]:
+        table = published_table(name)
+        for row, column in [(r, c) for c in table.select_dtypes("number") for r in table.index]:
+            if np.isnan(table.loc[row, column]): continue
+            moved = remeasured(monkeypatch, paper, Moved(cell=(name, row, column)))
+            shift = .1*table.loc[row, column]
+            for id, numbers in as_is.items():
+                alone = len(numbers) == 1 == len(moved[id]) and np.isclose(numbers[0], table.loc[row, column], atol=0)
+                if alone and shift and np.isclose(moved[id][0] - numbers[0], shift, atol=0): found.add(id)
+    return found
+
+@pytest.mark.parametrize("paper", ["generation", "bongard", "stability"])
+def test_no_number_is_held_against_itself(paper, monkeypatch):
+    assert own_numbers_used(monkeypatch, paper) == set()
+
+def test_the_test_finds_a_number_held_against_itself(monkeypatch):
+    cell = lambda: {"T12b": recomputed.published_table("stability_table_6_protonet").accuracy_percent.max()}
+    monkeypatch.setitem(recomputed._OWN, "stability", [cell])
+    assert own_numbers_used(monkeypatch, "stability") == {"T12b"}
+    itself = lambda: {"H3": recomputed.expected_numbers("generation", "H3")}
+    monkeypatch.setitem(recomputed._OWN, "generation", [itself])
+    assert own_numbers_used(monkeypatch, "generation") == {"H3"}
+
+def test_what_was_retired_is_told_and_passed_over():
+    gone = retired_claims()
+    assert {"A6a", "M1a", "V21", "Q1a", "T14"} <= set(gone.id) and gone.why.str.len().min() > 20
+    assert not set(gone.paper + "/" + gone.id) & set(published_claims().paper + "/" + published_claims().id)
+    assert list(judge_measures("generation", {"M1a": .3, "H1": 1.286}, **PAPER).id) == ["H1"]
+
+def test_counts_of_grids_and_presets_can_fail(monkeypatch):
+    from fewshot_nb.engine.experiment import Experiment
+    grid = Experiment.grid
+    monkeypatch.setattr(Experiment, "grid", lambda self, *a, **kw: [
+        s for s in grid(self, *a, **kw) if s.get("seed") != 1 and s.get("beta") != 3 and s.get("latent_dim") != 64])
+    t = implemented_verdicts("generation").set_index("id").verdict
+    assert (t[[f"G{i}" for i in range(1, 9)]] == "not reproduced").all()
 
 def test_cells_say_what_the_tables_say():
     cells = published_claims(cells=True).set_index(["paper", "id"]).expected
@@ -238,36 +305,141 @@ def test_cells_say_what_the_tables_say():
 
 def test_what_the_code_shows_is_as_published():
     t = implemented_verdicts()
-    # 6.2 million, which the paper's own table does not give
-    contradicted = t[(t.paper == "generation") & (t.id == "A6")]
-    assert list(contradicted.verdict) == ["not comparable"] and "contradicts itself" in contradicted.why.iloc[0]
-    t = t.drop(contradicted.index)
-    assert (
-        set(t.verdict) == {"reproduced"}
-        and len(t) >= 16
-        and {"A3t", "A6a", "A6b", "A6c", "A6d", "V19", "P3", "V1"} <= set(t.id)
-    )
+    verdicts = dict(zip(t.paper + "/" + t.id, t.verdict))
+    others = {name: verdict for name, verdict in verdicts.items() if verdict != "reproduced"}
+    assert others == {
+        "generation/A6": "not comparable",  # 6.2 million, which the paper's own table does not give
+        "generation/A5m": "not reproduced", "generation/A5d": "not reproduced",  # sizes are not as the text says
+        "omniglot_eval/P4": "not reproduced"}  # the profile draws ten times as many problems
+    assert len(t) >= 25 and {"A3t", "A6d", "V19", "P3", "V1", "G7"} <= set(t.id)
 
 # --- evidence
 
+def judged(paper, measures, **here):
+    "Verdicts with their measures, as they are kept."
+    return evidence._with_measures(judge_measures(paper, measures, **here), measures, here)
+
 def test_evidence_is_kept_and_joined(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "evidence_folder", lambda name: tmp_path/name)
-    first = judge_measures("generation", {"H1": 1.2863, "N3": list(zip(x4, -x4))}, **PAPER)
-    save_verdicts("exp_beta", first)
-    laptop = judge_measures("generation", {"N3": list(zip(x4, x4))}, data="omniglot", profile="laptop")
+    save_verdicts("exp_beta", judged("generation", {"H1": 1.2863, "M2": [1.75, 1.76, 1.74]}, **PAPER))
+    laptop = judged("generation", {"M2": [1.2, 1.21, 1.19], "M3": 1.2}, data="omniglot", profile="laptop")
     for _ in range(2): save_verdicts("exp_beta", laptop)
-    save_verdicts("exp_other", judge_measures("generation", {"A1": 292_544}, data="omniglot", profile="smoke"))
+    save_verdicts("exp_other", judged("generation", {"A1": 292_544}, data="omniglot", profile="smoke"))
     t = ledger("generation").set_index("id")
-    assert (
-        t.loc["H1"].verdict == "reproduced"
-        and "exp_other" in set(t.loc["A1"].experiment)
-        and t.loc["R1"].verdict == "not measured"
-        and "device V100" in t.loc["R1"].why
-    )
-    assert sorted(t.loc["N3"].verdict) == ["does not hold here", "reproduced"] and len(t.loc[["N3"]]) == 2
-    counts = verdict_counts()
-    assert counts.loc["generation", "reproduced"] == 3 + (
-        implemented_verdicts("generation").verdict == "reproduced"
-    ).sum() and counts.loc["generation", "claims"] == len(published_claims("generation"))
-    import json
+    assert t.index.is_unique and len(t) == len(published_claims("generation"))
+    assert (t.verdict["H1"], t.verdict["R1"]) == ("reproduced", "not measured") and "device V100" in t.why["R1"]
+    assert t.verdict["M2"] == "reproduced" and t.others["M2"] == 1  # the paper's setting speaks
+    both = evidence_for("generation/M2")
+    assert list(both.verdict) == ["reproduced", "not comparable"] and list(both.speaks) == [True, False]
+    counts = evidence_counts("generation")
+    kinds = published_claims("generation").evidence.value_counts()
+    assert counts.sum(axis=1).droplevel("paper").to_dict() == kinds.to_dict()  # each claim once, by its kind
     json.loads(ledger().to_json(orient="records"))
+
+def test_the_strongest_evidence_speaks():
+    def told(verdict, rows=1, data="omniglot", profile="laptop", origin="committed", evidence="trained",
+             needs="data=omniglot profile=paper"):
+        return dict(verdict=verdict, rows=rows, data=data, profile=profile, origin=origin, needs=needs, setting="",
+                    evidence=evidence, unit="seeds")
+    printed = dict(data="the paper's own numbers", profile="", origin="")
+    from_strong_to_weak = [
+        told("not reproduced", profile="paper"), told("does not hold here", profile="hours"), told("undecided", 3),
+        told("does not hold here", 2), told("holds here", 2), told("holds here", 1, "grocery"),
+        told("partly measured", 9), told("not judged: still training", 9, profile="paper"), told("not comparable"),
+        told("not measured"), told("recomputation agrees", **printed),
+        told("reproduced", profile="paper", origin="exp_x/paper-omniglot")]
+    shuffled = [from_strong_to_weak[i] for i in np.random.default_rng(0).permutation(12)]
+    assert sorted(shuffled, key=report._strength) == from_strong_to_weak
+    sentence = told("recomputation agrees", evidence="measured", **printed)  # of a claim about printed numbers
+    weak = told("not judged: rule", evidence="measured")
+    assert sorted([weak, sentence], key=report._strength) == [sentence, weak]
+
+def test_runs_of_ones_own_never_change_the_counts(tmp_path):
+    before = evidence_counts(), ledger()[["paper", "id", "verdict", "why", "data"]]
+    mine = {"N3": Measure(list(zip(x4, -x4)), unit="seeds"), "R1": [5.0, 5.5, 6], "H1": 1.2863}
+    for place, data, profile in [("smoke-glyphs", "glyphs", "smoke"), ("paper-omniglot", "omniglot", "paper")]:
+        here = dict(data=data, profile=profile, critics="serre2022", device="V100")
+        save_verdicts("exp_beta", judged("generation", mine, **here), tmp_path/"exp_beta"/place)
+    after = evidence_counts(), ledger(out=tmp_path)[["paper", "id", "verdict", "why", "data"]]
+    for was, now in zip(before, after): pd.testing.assert_frame_equal(pd.DataFrame(was), pd.DataFrame(now))
+    listed = evidence_for("generation/R1", tmp_path)
+    assert list(listed.origin) == ["", "exp_beta/paper-omniglot", "exp_beta/smoke-glyphs"]
+    assert list(listed.verdict) == ["not measured", "reproduced", "not judged: glyphs"]
+
+def committed_page(monkeypatch, folder):
+    "exp_beta as its page opens it, with its evidence in a folder of the test."
+    page = open_experiment("exp_beta", None, profile="committed")
+    monkeypatch.setattr(evidence, "evidence_folder", lambda name: folder/name)
+    return page
+
+def test_a_kept_measure_is_judged_by_the_rules_of_today(tmp_path, monkeypatch):
+    page = committed_page(monkeypatch, tmp_path)
+    monkeypatch.setenv("FEWSHOT_JUDGE_ANEW", "1")
+    page.judge("generation", lambda: {"A1": Measure(292_544), "A4": 1}, critics="own")
+    path = tmp_path/"exp_beta"/"claims.parquet"
+    spoilt = pd.read_parquet(path).assign(verdict="flattering")
+    spoilt.to_parquet(path)
+    monkeypatch.delenv("FEWSHOT_JUDGE_ANEW")
+    shown = page.judge("generation", lambda: 1/0)  # nothing is measured
+    assert list(shown.id) == ["A1", "A4"] and list(shown.verdict) == ["reproduced", "not reproduced"]
+    assert len(page.judge("generation", {}, critics="own")) == 2
+    assert len(page.judge("generation", {}, critics="serre2022")) == 0
+
+def test_learners_of_one_claim_stand_beside_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "evidence_folder", lambda name: tmp_path/name)
+    here = dict(data="omniglot", profile="paper", split="lake")
+    for learner, error in [("independent", 8.45), ("shared", 10.7), ("independent", 8.5)]:
+        measures = {"T20-1": Measure(error, learner=learner)}
+        save_verdicts("exp_t", judged("omniglot_eval", measures, **here))
+    kept = evidence.kept_verdicts("omniglot_eval").set_index("learner")
+    assert sorted(kept.index) == ["independent", "shared"] and kept.statistic["independent"] == 8.5
+
+def test_what_a_page_no_longer_speaks_of_does_not_linger(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEWSHOT_JUDGE_ANEW", "1")
+    committed_page(monkeypatch, tmp_path).judge("generation", {"A1": Measure(1, learner="theirs"), "H1": 1.2})
+    page = committed_page(monkeypatch, tmp_path)
+    page.judge("generation", {"A1": Measure(292_544, learner="ours")})
+    page.judge("generation", {"A4": 6_813_857})
+    assert list(evidence.kept_verdicts().id) == ["A1", "A4"]
+
+def test_a_verdict_without_its_measure_is_refused(tmp_path):
+    with pytest.raises(InputError, match="without their measures"):
+        save_verdicts("exp_beta", judge_measures("generation", {"H1": 1.2}, **PAPER), tmp_path)
+    older = tmp_path/"exp_beta"/"claims.parquet"
+    older.parent.mkdir()
+    judge_measures("generation", {"H1": 1.286}, **PAPER).to_parquet(older)
+    assert len(evidence._kept_in(older)) == 0
+    assert refresh_verdicts(tmp_path) == [] and not older.exists()
+
+def test_committed_words_are_those_of_today():
+    for path in sorted((Path(rules.__file__).parents[2]/"nbs"/"results").glob("*/claims.parquet")):
+        kept = pd.read_parquet(path).set_index(evidence._KEY)
+        today = evidence._verdicts_of(path).set_index(evidence._KEY)
+        assert dict(kept.verdict) == dict(today.verdict), f"{path.parent.name}: run claims.refresh_verdicts()"
+
+# --- where rows come from
+
+def test_every_commit_that_rows_name_is_in_the_history_or_told_to_be_lost():
+    root = Path(rules.__file__).parents[2]
+    files = [p for p in (root/"nbs"/"results").glob("exp_*/*.parquet") if p.name != "claims.parquet"]
+    named = {part.get("commit") for p in files for part in
+             json.loads(pq.read_schema(p).metadata[b"fewshot_nb"])["provenance"]} - {None}
+    git = lambda *a: subprocess.run(["git", "-C", root, *a], capture_output=True, text=True).stdout.split()
+    if not git("rev-parse", "HEAD") or git("rev-parse", "--is-shallow-repository") != ["false"]:
+        pytest.skip("needs the whole history")
+    assert named - set(git("rev-list", "--all")) == set(evidence.LOST_COMMITS)
+
+def test_a_lost_commit_and_another_profile_are_told(tmp_path, monkeypatch):
+    note = provenance_notes("exp_alpha_sweep").set_index("file").note["laptop-features.parquet"]
+    assert "70 of 116 parts name a commit that is not in the history (698f9d2, e50d2b8)" == note
+    made = [dict(part=part_name(dict(profile="laptop", data="omniglot", beta=b), 1)) for b in (1, 2)]
+    rows = pd.DataFrame(dict(profile="laptop", data="omniglot", beta=[1, 2]))
+    assert evidence._profile_note(rows, list(rows), made) == []
+    renamed = evidence._profile_note(rows.assign(profile="hours"), list(rows), made)
+    assert renamed == ["2 of 2 settings: no part tells the profile they were run as"]
+
+def test_rows_judged_as_another_profile_say_so(tmp_path, monkeypatch):
+    page = committed_page(monkeypatch, tmp_path)
+    monkeypatch.setenv("FEWSHOT_JUDGE_ANEW", "1")
+    page.judge("generation", {"M2": Measure(1.2)}, profile="paper")
+    assert evidence_for("generation/M2").provenance[0] == "rows of profile laptop, judged as paper"

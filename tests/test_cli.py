@@ -5,10 +5,11 @@ import numpy as np, pytest
 from PIL import Image
 
 import fewshot_nb
+import fewshot_nb.engine.notebook  # gives experiments their parameters
 from fewshot_nb import core
 from fewshot_nb.engine import experiment as experiments
 from fewshot_nb.cli.main import main
-from fewshot_nb.engine.results import Results
+from fewshot_nb.engine.results import Results, committed_rows
 
 @pytest.fixture
 def refused(capsys, tmp_path, monkeypatch):
@@ -17,12 +18,8 @@ def refused(capsys, tmp_path, monkeypatch):
     def refused(*args):
         with pytest.raises(SystemExit) as e: main([str(a) for a in args])
         said = capsys.readouterr().err.strip()
-        assert (
-            e.value.code == 1
-            and said.count("\n") == 0
-            and said.startswith("fewshot_nb: ")
-            and said.endswith((".", "?", "`"))
-        ), said
+        assert (e.value.code == 1 and said.count("\n") == 0 and said.startswith("fewshot_nb: ")
+                and said.endswith((".", "?", "`"))), said
         return said
     return refused
 
@@ -71,7 +68,7 @@ def said(capsys):
         (["reproduce", "exp_beta", "--data", "glyphs", "--jobs", "0"], "--jobs 0 is too few"),
         (["results", "exp_beta", "--out", "nowhere"], "There are no rows of exp_beta under 'nowhere'"),
         (["logs", "exp_beta-0009", "--out", "nowhere"], "/nowhere': jobs are called like exp_beta-smoke-glyphs-0000"),
-        (["claims", "--paper", "generations"], "Unknown paper 'generations': did you mean generation?"),
+        (["claims", "--paper", "generations"], "Unknown paper 'generations': did you mean generation or "),
         (["data", "glyfs"], "Unknown data set 'glyfs': did you mean glyphs?"),
     ],
 )
@@ -100,14 +97,8 @@ def test_front_matter_imports_nothing_from_outside(refused, tmp_path, name):
     front = f"---\ntitle: x\nversion: 1\nsweep: [x]\nbank: {name}\nprofiles: {{smoke: {{x: 1}}}}\n---"
     cells = [
         dict(cell_type="raw", source=front, metadata={}),
-        dict(
-            cell_type="code",
-            source='profile: str = "smoke"\ndata: str = "auto"\nrows: str = "all"\nseed: int = 0\n'
-            'out: str = ""',
-            metadata=dict(tags=["parameters"]),
-            outputs=[],
-            execution_count=None,
-        ),
+        dict(cell_type="code", metadata=dict(tags=["parameters"]), outputs=[], execution_count=None,
+             source='profile: str = "smoke"\ndata: str = "auto"\nrows: str = "all"\nseed: int = 0\nout: str = ""'),
     ]
     (tmp_path/"exp_mine.ipynb").write_text(json.dumps(dict(cells=cells)))
     (tmp_path/"data").mkdir()
@@ -229,7 +220,7 @@ def test_beta_negative_and_more_ways_than_classes(refused, tmp_path):
 
 def rows_of_beta(out, n=1):
     "Rows as exp_beta's smoke profile writes them."
-    e = experiments.find("exp_beta")
+    e = experiments.find_experiment("exp_beta")
     settings = [dict(profile="smoke", data="glyphs", critics="own", **s) for s in e.grid("smoke")]
     results = Results(e.folder("smoke", out, "glyphs"), e.name, e.version, list(settings[0]))
     return results, [results.write([dict(s, diversity=1.5)], seconds=40., setting=s) for s in settings[:n]]
@@ -252,11 +243,11 @@ def test_a_full_disk(refused, tmp_path):
     assert "Cannot write" in sentence and "make room" in sentence and not list(tmp_path.glob("*all.csv*"))
 
 def test_a_folder_of_another_grid(refused, tmp_path):
-    folder = experiments.find("exp_beta").folder("smoke", tmp_path, "glyphs")
+    folder = experiments.find_experiment("exp_beta").folder("smoke", tmp_path, "glyphs")
     Results(folder, "exp_beta", 1, ["profile", "data", "beta", "seed"])
     assert "belongs to another grid" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path)
     shutil.rmtree(folder)
-    Results(folder, "exp_other", 1, ["profile", "data", *experiments.find("exp_beta").grid("smoke")[0]])
+    Results(folder, "exp_other", 1, ["profile", "data", *experiments.find_experiment("exp_beta").grid("smoke")[0]])
     assert "belongs to another experiment" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path)
 
 def test_parts_cut_short_or_foreign_are_named_and_set_aside(said, tmp_path, monkeypatch):
@@ -273,23 +264,28 @@ def test_dry_run_tells_jobs_and_hours(said, tmp_path):
     rows_of_beta(tmp_path)
     out, _ = said("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path, "--dry-run", "--profile", "smoke")
     assert "exp_beta-smoke-glyphs-0001: beta=5.0 seed=0" in out and "0000" not in out
-    last = out.splitlines()[-1].split()
+    *_, last, total = out.splitlines()  # of experiments, and of all
+    last = last.split()
+    assert total == "total: 1 job, 40 s"
     assert last[:5] == ["exp_beta", "2", "1", "1", "0.011"] and "smoke on" in out  # 40 s
     out, _ = said(
         "reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path, "--dry-run", "--profile",
         "paper", "--jobs", "4")
     assert out.count("exp_beta-paper-glyphs-") == 60
-    hours = float(out.splitlines()[-1].split()[4])
+    hours = float(out.splitlines()[-2].split()[4])
     from fewshot_nb.studies.generators import generator_flops as work
-    e = experiments.find("exp_beta")
-    assert hours == pytest.approx(40/3600/4*sum(map(work, e.grid("paper")))/work(e.grid("smoke")[0]), rel=1e-3)
+    e = experiments.find_experiment("exp_beta")
+    committed = committed_rows("exp_beta").to_dict("records")  # no row of this profile: all rows say what work costs
+    seconds = 40 + sum(row["seconds"] for row in committed)
+    done = work(e.grid("smoke")[0]) + sum(map(work, committed))
+    assert hours == pytest.approx(seconds/3600/4*sum(map(work, e.grid("paper")))/done, rel=1e-3)
 
-def test_the_list_and_the_ledger(said, tmp_path):
+def test_the_list_and_the_ledger(said):
     out, _ = said("list")
     assert all(name in out for name in experiments.experiment_names()) and "Fig. 4b" in out and "evidence: " in out
-    out, _ = said("claims", "--paper", "generation", "--out", tmp_path)
+    out, _ = said("claims", "--paper", "generation", "--all")
     assert "generation/A3t" in out and "reproduced" in out
-    out, _ = said("claims", "--paper", "generation", "--json", "--out", tmp_path)
+    out, _ = said("claims", "--paper", "generation", "--format", "json")
     assert {"id", "verdict", "why"} <= set(json.loads(out)[0])
 
 def test_help_and_version(said):
@@ -303,7 +299,7 @@ def test_help_and_version(said):
 def test_every_experiment_keeps_the_contract(name):
     """One cell of parameters with the names that all share, one cell `table`, which alone computes
     rows; a batch of an engine ends there."""
-    e = experiments.find(name)
+    e = experiments.find_experiment(name)
     cells = json.loads(e.path.read_text())["cells"]
     tagged = {tag: [c for c in cells if tag in c["metadata"].get("tags", [])] for tag in ("parameters", "table")}
     assert [len(c) for c in tagged.values()] == [1, 1] and any(

@@ -45,11 +45,8 @@ def test_released_weights_are_read_exactly(shared, released):
             embedding = features @ w[f"{head}.weight"].T + w[f"{head}.bias"]
         assert torch.allclose(embed(net, x), features, atol=1e-4, rtol=1e-4)
         assert torch.allclose(embed(net, x, "embedding"), embedding, atol=1e-4, rtol=1e-4)
-        assert (
-            not net.training
-            and parameter_count(net) == 292_544
-            and not any(p.requires_grad for p in net.parameters())
-        )
+        assert (not net.training and parameter_count(net) == 292_544
+                and not any(p.requires_grad for p in net.parameters()))
 
 def test_auto_finds_the_released_pair(shared, monkeypatch, tmp_path):
     monkeypatch.delenv("FEWSHOT_WEIGHTS", raising=False)

@@ -83,10 +83,8 @@ def test_paths_of_tables_with_holes():
     with pytest.raises(InputError, match="even steps"): curves.seed_paths(table[table.beta != 1], "beta", "smooth")
     # without an end; one value alone
     lone = pd.concat([table[table.seed == 0], table[(table.seed == 1) & (table.beta < 3)], table[:1].assign(seed=2)])
-    assert (
-        curves.seed_paths(lone, "beta")[1].shape == (1, 100, 2)
-        and len(curves.three_pictures({"vae-ns": lone}, "beta").axes) == 3
-    )
+    assert (curves.seed_paths(lone, "beta")[1].shape == (1, 100, 2)
+            and len(curves.three_pictures({"vae-ns": lone}, "beta").axes) == 3)
     with pytest.raises(InputError, match="did you mean smooth"): curves.seed_paths(table, "beta", "smoth")
 
 def test_arrows_point_to_where_the_setting_grows():

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from fewshot_nb.core import DamagedFile, InputError, computed_once, content_digest, read_arrays, save_arrays
-from fewshot_nb.data import omniglot as module
+from fewshot_nb.data import omniglot as module, source
 from fewshot_nb.data.bank import Bank
 from fewshot_nb.data.omniglot import omniglot, shrink
 from fewshot_nb.data.photographs import photograph_bank
@@ -95,6 +95,7 @@ def test_a_read_only_data_folder_is_fine(small):
 def test_no_data_and_no_network_gives_glyphs_with_a_notice(cache, monkeypatch):
     def refuse(*args, **kwargs): raise OSError("no network")
     monkeypatch.setattr(module.socket, "create_connection", refuse)
+    source._found.cache_clear()  # another test of this process may have asked
     with pytest.warns(UserWarning, match="embedded glyphs stand in"): assert character_source("auto") == "glyphs"
     with pytest.raises(InputError, match="neither at hand nor to be fetched"): character_source("omniglot")
 

@@ -4,6 +4,7 @@ import functools
 import http.server
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
+from bs4 import BeautifulSoup
 
 root = Path(__file__).resolve().parents[1]
 
@@ -29,11 +32,11 @@ def site(tmp_path_factory):
     subprocess.run(
         [Path(sys.executable).with_name("smalldocs"), "render", "_proc"], cwd=copy, env=env,
         check=True, capture_output=True)
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=copy/"_proc/_site")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=copy/"_proc/_docs")
     handler.func.log_message = lambda *args: None
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", copy/"_proc/_site"
+    yield f"http://127.0.0.1:{server.server_port}", copy/"_proc/_docs"
     server.shutdown()
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,32 @@ def test_example_cells_import_nothing_beside_other_code(path):
         kinds = {isinstance(n, (ast.Import, ast.ImportFrom)) for n in ast.parse(source).body}
         assert len(kinds) < 2, f"imports need a cell of their own:\n{source}"
 
+def test_the_extra_notebook_installs_what_notebooks_import():
+    "Packages that a cell tries to import, or looks for first, may be absent; so may what `easyfsl` is compared with."
+    from configparser import ConfigParser
+    config = ConfigParser(delimiters=["="])
+    config.read(root/"settings.ini")
+    wanted = " ".join(config["DEFAULT"][f"{k}requirements"] for k in ("", "notebook_")).split()
+    there = {re.split("[<>=]", w)[0].lower() for w in wanted} | {"ipython", "traitlets", "fewshot_nb", "easyfsl"}
+    called = dict(PIL="pillow", sklearn="scikit-learn", yaml="pyyaml", IPython="ipython")
+    lacking = set()
+    for path in (root/"nbs").rglob("*.ipynb"):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] != "code": continue
+            for node in ast.walk(ast.parse("".join(cell["source"]))):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom): names = [node.module]
+                for top in {n.split(".")[0] for n in names} - set(sys.stdlib_module_names):
+                    if called.get(top, top).lower() not in there: lacking.add(f"{path.name}: {top}")
+    assert not lacking, sorted(lacking)
+
+@pytest.mark.parametrize("path", sorted((root/"nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
+def test_a_notebook_opens_with_its_title_and_has_no_empty_cell(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    first = "".join(cells[0]["source"])
+    assert first.startswith("# ") or cells[0]["cell_type"] == "raw" and "title: " in first
+    assert all("".join(c["source"]).strip() for c in cells)
+
 def test_every_notebook_has_a_page(site):
     _, folder = site
     notebooks = {p.stem for p in (root/"nbs").rglob("*.ipynb") if "results" not in p.parts}
@@ -69,7 +98,7 @@ def test_every_notebook_has_a_page(site):
     assert notebooks <= pages, f"no page for {sorted(notebooks - pages)}"
 
 @pytest.mark.parametrize("page, texts", [
-    ("index.html", ["Few-shot learning results", "pip install .", "nbdev_test", "Real Omniglot"]),
+    ("index.html", ["Few-shot learning results", "pip install .", "nbdev_test", "Real data"]),
     ("exp_beta.html", ["recognizab", "Fig. 4b", "claims"])])
 def test_page(site, browser, page, texts):
     address, _ = site
@@ -81,12 +110,97 @@ def test_page(site, browser, page, texts):
         "return [...document.images].map(i => [i.src.slice(0, 80), i.complete && i.naturalWidth > 0])")
     assert images and all(ok for _, ok in images), f"missing images on {page}: {[s for s, ok in images if not ok]}"
     # the renderer's fonts and formula script come from other hosts, which a machine without a network cannot reach
-    errors = [
-        e["message"]
-        for e in browser.get_log("browser")
-        if e["level"] == "SEVERE"
-        and "favicon" not in e["message"]
-        and "ERR_NAME_NOT_RESOLVED" not in e["message"]
-    ]
+    errors = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"
+              and "favicon" not in e["message"] and "ERR_NAME_NOT_RESOLVED" not in e["message"]]
     assert not errors, errors
     if folder := os.environ.get("FEWSHOT_SCREENSHOTS"): browser.save_screenshot(f"{folder}/{page}.png")
+
+def test_the_site_knows_where_it_lives():
+    "Without these the site is built into another folder, and its links to the repository lead nowhere."
+    site, ours = (yaml.safe_load((root/f).read_text(encoding="utf-8")) for f in ("nbs/nbdev.yml", "_quarto.yml"))
+    assert ours["metadata-files"] == ["nbdev.yml"]
+    assert site["project"]["output-dir"] == "_docs"
+    assert site["website"]["site-url"].startswith("https://") and site["website"]["repo-url"].startswith("https://")
+    for picture in (ours["website"]["favicon"], ours["website"]["open-graph"]["image"]):
+        assert (root/"nbs"/picture).is_file(), f"{picture} is not there"
+
+def sidebar_pages(contents):
+    "Every page that a sidebar names, globs resolved."
+    for entry in contents:
+        if "href" in entry: yield entry["href"]
+        elif isinstance(entry.get("contents"), str):
+            yield from sorted(str(p.relative_to(root/"nbs")) for p in (root/"nbs").glob(entry["contents"]))
+        else: yield from sidebar_pages(entry["contents"])
+
+def test_the_sidebar_names_every_page_once():
+    ours = yaml.safe_load((root/"_quarto.yml").read_text(encoding="utf-8"))
+    named = [p for p in sidebar_pages(ours["website"]["sidebar"]["contents"]) if "://" not in p]
+    there = {str(p.relative_to(root/"nbs")) for p in (root/"nbs").rglob("*.ipynb") if "results" not in p.parts}
+    assert len(named) == len(set(named)), sorted(p for p in named if named.count(p) > 1)
+    assert set(named) == there, f"missing: {sorted(there - set(named))}; not there: {sorted(set(named) - there)}"
+
+def pictures_in(notebook):
+    "How many PNG outputs a notebook holds."
+    cells = json.loads((root/"nbs"/notebook).read_text(encoding="utf-8"))["cells"]
+    return sum("image/png" in o.get("data", {}) for c in cells for o in c.get("outputs", ()))
+
+def test_the_gallery_shows_every_figure():
+    "It is made from the notebooks' outputs: whoever redraws a page executes it again."
+    text = (root/"nbs/gallery.ipynb").read_text(encoding="utf-8")
+    pages = sorted(
+        [
+            *(root / "nbs").glob("exp_*.ipynb"), root / "nbs/own_critics.ipynb",
+            root / "nbs/glyphs_beside_omniglot.ipynb"]
+    )
+    for page in pages:
+        shown, there = text.count(f"{page.stem}.html#"), pictures_in(page)
+        assert shown == there, (
+            f"{page.stem} holds {there} figures, the gallery {shown}: execute nbs/gallery.ipynb again")
+
+def test_every_link_inside_the_site_leads_somewhere(site):
+    _, folder = site
+    pages = {p: BeautifulSoup(p.read_text(encoding="utf-8"), "html.parser") for p in folder.rglob("*.html")}
+    anchors = {p: {e["id"] for e in page.find_all(id=True)} for p, page in pages.items()}
+    broken = []
+    for path, page in pages.items():
+        for link in page.find_all("a", href=True):
+            target, _, anchor = link["href"].partition("#")
+            if "://" in target or target.startswith(("mailto:", "data:", "javascript:")): continue
+            place = (path.parent/target).resolve() if target else path
+            if place.is_dir(): place = place/"index.html"
+            if not place.exists() or anchor and place in anchors and anchor not in anchors[place]:
+                broken.append(f"{path.relative_to(folder)}: {link['href']}")
+    assert not broken, "\n".join(sorted(set(broken))[:40])
+
+@pytest.fixture
+def phone(browser):
+    "The browser as a phone of 390 x 844."
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", dict(width=390, height=844, deviceScaleFactor=1, mobile=True))
+    yield browser
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+def test_the_claims_fill_at_most_five_screens_of_a_phone(site, phone):
+    phone.get(f"{site[0]}/claims.html")
+    size = "return [document.documentElement.scrollHeight, document.documentElement.scrollWidth]"
+    height, width = phone.execute_script(size)
+    assert height <= 5*844 and width == 390
+    if folder := os.environ.get("FEWSHOT_SCREENSHOTS"): phone.save_screenshot(f"{folder}/claims-phone.png")
+
+def test_claims_are_found_and_opened(site, browser):
+    "The filter shows what was asked for; a link opens the folded row that it names."
+    shown = "return [...document.querySelectorAll('.cl-row')].filter(r => r.checkVisibility()).map(r => r.dataset.kind)"
+    browser.get(f"{site[0]}/claims.html")
+    assert browser.execute_script(shown) == []
+    choose = """const field = document.querySelectorAll('.cl-filter select')[1]
+                field.value = arguments[0]; field.dispatchEvent(new Event('input', {bubbles: true}))"""
+    browser.execute_script(choose, "parity")
+    kinds = browser.execute_script(shown)
+    said = browser.find_element("css selector", ".cl-filter output").text
+    assert set(kinds) == {"parity"} and said.startswith(f"{len(kinds)} of ")
+    browser.execute_script(choose, "")
+    assert browser.execute_script(shown) == []
+    name = browser.execute_script("return document.querySelector('.cl-row').id")
+    browser.get(f"{site[0]}/claims.html#{name}")
+    browser.refresh()
+    assert browser.execute_script("return document.getElementById(arguments[0]).open", name)

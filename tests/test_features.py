@@ -57,7 +57,12 @@ X, Y = np.random.default_rng(0).normal(size=(40, 4)), np.repeat(np.arange(4), 10
     (dict(features=X + 1j, labels=Y), "must be numbers, but are complex"),
     (dict(features=X*1e300, labels=Y), "more than float32 carries"),
     (dict(features=X*1e-300, labels=Y), "smaller than 1.2e-38"),
-    (dict(features=X, labels=np.array(["2020-01-01"]*40, "M8[D]")), "labels of type datetime64")])
+    (dict(features=X, labels=np.datetime64("2020-01-01") + Y), None),
+    (dict(features=X, labels=np.where(Y == 1, np.datetime64("NaT"), np.datetime64("2020-01-01"))),
+     "10 rows without a label"),
+    (dict(features=X, labels=np.where(Y == 1, np.nan, Y)), "10 rows without a label"),
+    (dict(first=X, second=X, labels=Y), "several arrays that may be the features"),
+    (dict(features=X, fine=Y, coarse=Y), "several arrays that may be the labels")])
 def test_arrays_that_people_have(tmp_path, arrays, said):
     np.savez(tmp_path/"f.npz", **arrays)
     if said is None: assert features(tmp_path/"f.npz").novel.classes == 4

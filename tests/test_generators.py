@@ -22,10 +22,8 @@ TINY = {  # as narrow as they come
     "vae-stn": dict(
         image_size=16, latent_dim=3, state_dim=12, where_dim=4, patch=5, attention_steps=3,
         width=16, batch=4, schedule="fall", pairs="samples"),
-    "da-gan-un": dict(
-        image_size=16, latent_dim=3, width=2, critic_width=2, critic_dense=4, critic_inner=1,
-        batch=4, critic_steps=2, pairs="samples", lr=1e-3),
-}
+    "da-gan-un": dict(image_size=16, latent_dim=3, width=2, critic_width=2, critic_dense=4, critic_inner=1,
+                      batch=4, critic_steps=2, pairs="samples", lr=1e-3)}
 TINY["da-gan-rn"] = TINY["da-gan-un"]
 
 def tiny(model, **more): return dict(TINY[model], model=model, **more)
@@ -95,7 +93,7 @@ def test_a_spread_of_one_drawing():
         metrics.diversity(torch.rand(3, 1, 8))
 
 def test_committed_rows_are_settings_still():
-    rows = results.committed("exp_beta")
+    rows = results.committed_rows("exp_beta")
     rows = rows[rows.profile == "laptop"].to_dict("records")
     assert rows and len({generators.generator_flops(r) for r in rows}) == 1  # beta costs nothing
     assert generator_settings({}) == generators.VAENSSettings()

@@ -76,11 +76,9 @@ def _numbers(rng, kind, shape):
 NUMBERS = st.sampled_from(["plain", "plain", "nan", "inf", "huge", "tiny", "beyond", "constant"])
 DTYPES = st.sampled_from(["f4", "f8", "f2", ">f4", ">f8", "g", "c8", "i8", ">i4", "u1", "?", "U3", "S3", "M8[s]"])
 SHAPES = st.sampled_from([(40, 6), (40, 6), (40, 6), (40, 1), (40, 0), (0, 6), (40,), (8, 5, 6), (), (1, 6)])
-LABELS = st.sampled_from(
-    [
-        "numbers", "words", "floats", "halves", "nan", "inf", "1e300", "complex", "big-endian",
-        "short", "two columns", "one class", "singles", "bool", "negative", "bytes", "dates"]
-)
+LABELS = st.sampled_from(["numbers", "words", "floats", "halves", "nan", "inf", "1e300", "complex",
+                          "big-endian", "short", "two columns", "one class", "singles", "bool", "negative",
+                          "bytes", "dates"])
 
 def _labels(kind, n):
     y = np.arange(n) % 5
@@ -92,16 +90,10 @@ def _labels(kind, n):
 
 @settings(max_examples=130, **MANY)
 @given(
-    numbers=NUMBERS,
-    dtype=DTYPES,
-    shape=SHAPES,
-    labels=LABELS,
-    seed=st.integers(0, 9),
+    numbers=NUMBERS, dtype=DTYPES, shape=SHAPES, labels=LABELS, seed=st.integers(0, 9),
     suffix=st.sampled_from([".npz", ".npz", ".pt"]),
-    more=st.sets(
-        st.sampled_from(["y", "x", "scale", "word scale", "base", "narrow base", "split", "short split"]),
-        max_size=2),
-)
+    more=st.sets(st.sampled_from(["y", "x", "scale", "word scale", "base", "narrow base", "split",
+                                  "short split"]), max_size=2))
 def test_feature_files(tmp_path_factory, numbers, dtype, shape, labels, seed, suffix, more):
     from fewshot_nb.data.features import features
     from fewshot_nb.inference import METHODS
@@ -155,12 +147,9 @@ def test_feature_files_that_are_damaged(tmp_path_factory, where, bits, cut, suff
 
 # Options
 
-WORDS = st.sampled_from(
-    [
-        "", ",", "0", "-1", "1", "5", "1e9", "2.5", "nan", "inf", "all", "all,zzz", "simpleshot",
-        "SimpleShot", "zzz", "cpu", "cpu:", "cuda:99", "é→", "--", "''", "$(true)", "a b", "9" * 30,
-        "True", "[3]", "{", "\x1b[31m", ".", "/"]
-)
+WORDS = st.sampled_from(["", ",", "0", "-1", "1", "5", "1e9", "2.5", "nan", "inf", "all", "all,zzz",
+                         "simpleshot", "SimpleShot", "zzz", "cpu", "cpu:", "cuda:99", "é→", "--", "''",
+                         "$(true)", "a b", "9" * 30, "True", "[3]", "{", "\x1b[31m", ".", "/"])
 OPTIONS = [
     "--shots", "--way", "--queries", "--dirichlet", "--protocol", "--methods", "--seed", "--device",
     "--base", "--split"]
@@ -182,14 +171,8 @@ TEXTS = st.one_of(WORDS, st.text(string.printable, max_size=12), st.integers(-2,
 @settings(max_examples=90, **MANY)
 @given(
     name=st.sampled_from(["exp_dirichlet", "exp_dirchlet", "exp_beta", "", "nothing.ipynb", ".", "../x"]),
-    pairs=st.lists(
-        st.tuples(
-            st.sampled_from(
-                ["seed", "jobs", "out", "profile", "data", "device", "rows", "zzz", "", "=", "-"]),
-            TEXTS,
-        ),
-        max_size=2,
-    ),
+    pairs=st.lists(st.tuples(st.sampled_from(["seed", "jobs", "out", "profile", "data", "device", "rows",
+                                              "zzz", "", "=", "-"]), TEXTS), max_size=2),
     profile=st.sampled_from(["smoke", "committed", "zzz", "paper"]),
     what=st.sampled_from(["reproduce", "run", "results", "logs"]),
 )
@@ -217,20 +200,15 @@ HOSTILE = st.one_of(
     st.just({"smoke": None}), st.just({"smoke": []}), st.just({"smoke": [1]}), st.just("os.system"),
     st.just("runpy.run_path"), st.just("fewshot_nb.core.nothing"), st.just("fewshot_nb"),
     st.just("..core"))
-FIELDS = st.sampled_from(
-    [
-        "title", "version", "sweep", "profiles", "bank", "work", "together", "chunk", "labels",
-        "needs", "regenerates", "zzz"]
-)
+FIELDS = st.sampled_from(["title", "version", "sweep", "profiles", "bank", "work", "together", "chunk",
+                          "labels", "needs", "regenerates", "zzz"])
 
 @settings(max_examples=130, **MANY)
 @given(
     changes=st.dictionaries(FIELDS, HOSTILE, max_size=2),
     lost=st.sets(FIELDS, max_size=1),
-    damage=st.sampled_from(
-        ["none"] * 6
-        + ["empty", "no json", "list", "no cells", "no source", "bad yaml", "no parameters", "no raw", "half"]
-    ),
+    damage=st.sampled_from(["none"] * 6 + ["empty", "no json", "list", "no cells", "no source", "bad yaml",
+                                           "no parameters", "no raw", "half"]),
 )
 def test_notebooks(tmp_path_factory, changes, lost, damage):
     folder = tmp_path_factory.mktemp("notebooks")

@@ -71,28 +71,20 @@ def test_tasks_of_a_batch_do_not_meet(bank, settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        *EVERY[:3], dict(name="tadam", width=4, learn_alpha=True),
-        dict(name="protonet-tadam", learn_alpha=True)],
-)
+    [*EVERY[:3], dict(name="tadam", width=4, learn_alpha=True),
+     dict(name="protonet-tadam", learn_alpha=True)])
 def test_gradient_reaches_every_part(bank, settings):
     net, (x, y) = wake(fresh_learner(**dict(dict(width=16), **settings))).train(), images(bank)
     episode_loss(net, x, y, 5)["loss"].backward()
     # batch norm takes the mean away, so a convolution's bias before it has none
-    still = [
-        n
-        for n, p in net.named_parameters()
-        if (p.grad is None or not p.grad.abs().sum() > 0)
-        and not (n.endswith("0.bias") and n.startswith("net"))
-    ]
+    still = [n for n, p in net.named_parameters() if (p.grad is None or not p.grad.abs().sum() > 0)
+             and not (n.endswith("0.bias") and n.startswith("net"))]
     assert not still
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        dict(name="protonet"), dict(name="m-net", scale=10.0), dict(name="tadam", width=4),
-        dict(name="protonet-tadam")],
-)
+    [dict(name="protonet"), dict(name="m-net", scale=10.0), dict(name="tadam", width=4),
+     dict(name="protonet-tadam")])
 def test_one_episode_is_learned_by_heart(bank, settings):
     net, (x, y) = fresh_learner(**dict(dict(width=16), **settings)).train(), images(bank)
     o = torch.optim.Adam(net.parameters(), lr=3e-3)

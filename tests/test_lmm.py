@@ -36,13 +36,8 @@ class Compare:
         size = np.nan_to_num(np.abs(theirs))
         used = float(np.max(gap/(absolute + relative*size), initial=0))
         shown = float(np.max(gap/np.where(size > 0, size, 1) if relative else gap, initial=0))
-        kind = (
-            f"relative, {relative:g}"
-            if relative
-            else f"absolute, {absolute:.3g}"
-            if what != "variances"
-            else "of sigma^2, 2e-06"
-        )
+        kind = (f"relative, {relative:g}" if relative else f"absolute, {absolute:.3g}"
+                if what != "variances" else "of sigma^2, 2e-06")
         if what == "variances": shown /= self.sigma2
         # a number near zero has no relative deviation
         if absolute and relative: shown, kind = used*relative, f"mixed, {relative:g}"
@@ -198,12 +193,8 @@ def report():
         for (what, kind), sets in WORST.items():
             name = max(sets, key=lambda s: sets[s][1])
             print(f"{what:32} {sets[name][0]:9.1e}  {kind:24} {name} ({sets[name][1]:.2g} of it)")
-        table = pd.DataFrame(
-            {
-                f"{what} ({kind})": {name: shown for name, (shown, _) in sets.items()}
-                for (what, kind), sets in WORST.items()
-            }
-        ).T
+        table = pd.DataFrame({f"{what} ({kind})": {name: shown for name, (shown, _) in sets.items()}
+                              for (what, kind), sets in WORST.items()}).T
         print(
             "\nworst difference of each quantity in each set\n"
             + table.map(lambda x: "" if np.isnan(x) else f"{x:.0e}").to_string()

@@ -29,15 +29,9 @@ def test_any_other_string_is_refused_in_one_sentence(text):
 
 def random_shapes(seed, n=100):
     r = rng(seed, "shapes")
-    return [
-        tuple(
-            Action(
-                k := str(r.choice(MOVES)), r.uniform(0.1, 1), r.uniform(-180, 180),
-                r.uniform(-360, 360) if k == "arc" else 0.0, str(r.choice(STROKES)))
-            for _ in range(r.integers(1, 10))
-        )
-        for _ in range(n)
-    ]
+    return [tuple(Action(k := str(r.choice(MOVES)), r.uniform(0.1, 1), r.uniform(-180, 180),
+                         r.uniform(-360, 360) if k == "arc" else 0.0,
+                         str(r.choice(STROKES))) for _ in range(r.integers(1, 10))) for _ in range(n)]
 
 def test_execution_agrees_with_a_turtle_step_by_step():
     shapes, r = random_shapes(0), rng(1)
@@ -105,11 +99,8 @@ def test_the_two_engines_agree():
     ink = ink_marks(some, Poses(*np.zeros((3, 30)), np.full(30, 90.)))
     for size in (64, 200, 512):
         a, b = (rasterise(ink, size, e).astype(float)/255 for e in ("numba", "pillow"))
-        assert (
-            np.abs(a - b).mean() < 0.01
-            and (np.abs(a - b) > 0.5).mean() < 2e-3
-            and abs(a.sum() / b.sum() - 1) < (0.08 if size == 64 else 0.05)
-        )
+        assert (np.abs(a - b).mean() < 0.01 and (np.abs(a - b) > 0.5).mean() < 2e-3
+                and abs(a.sum() / b.sum() - 1) < (0.08 if size == 64 else 0.05))
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(96, 300), st.floats(-100, 100), st.floats(0, 360))
@@ -123,10 +114,8 @@ def test_pen_lines_have_their_exact_area(size, at, heading):
 def test_stamps_hide_earlier_ink_and_not_later():
     line, stamp = Action(), Action("line", .02, 180, stroke="square")
     pose = Poses(np.array([-200.]), np.array([0.]), np.array([0.]), np.array([400.]))
-    over, under = (
-        rasterise(ink_marks(pack_shapes([s]), pose), 512)[0]
-        for s in ((line, stamp), (Action("line", 0.02, stroke="square"), Action(turn=0.0)))
-    )
+    over, under = (rasterise(ink_marks(pack_shapes([s]), pose), 512)[0]
+                   for s in ((line, stamp), (Action("line", 0.02, stroke="square"), Action(turn=0.0))))
     x, y = int((200 + 391.5)*512/783), 256
     assert over[y, x] < 60 and under[y, int((-184 + 391.5)*512/783)] == 255
 
@@ -172,12 +161,8 @@ def test_a_bank_of_programs_is_a_bank():
         Pictures(pack_shapes(shapes), draw_poses(rng(7), pack_shapes(shapes), 100, 150), np.arange(6)),
         [0, 0, 1, 1, 2, 2], 40)
     plain = bank.drawn()
-    assert (
-        bank.n == 6
-        and bank.classes == 3
-        and bank.shape == plain.shape
-        and np.array_equal(bank.by_class(), plain.by_class())
-    )
+    assert (bank.n == 6 and bank.classes == 3 and bank.shape == plain.shape
+            and np.array_equal(bank.by_class(), plain.by_class()))
     assert (bank.take([[5, 1], [1, 0]]) == plain.take([[5, 1], [1, 0]])).all()
     assert (bank.select([2, 0]).take([0, 3]) == plain.select([2, 0]).take([0, 3])).all()
 

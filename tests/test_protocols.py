@@ -109,24 +109,19 @@ def test_the_command_takes_a_function_and_a_file(data, tmp_path):
     )
     for what in ("mine:half", str(tmp_path/"mine.npz")):
         done = subprocess.run(
-            [
-                sys.executable, "-m", "fewshot_nb", "evaluate", "--protocol", "omniglot", what,
-                "--tasks", "60", "--out", str(tmp_path / "out")],
-            env=env,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
+            [sys.executable, "-m", "fewshot_nb", "omniglot", what,
+             "--tasks", "60", "--out", str(tmp_path / "out")],
+            env=env, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         tables.append(done.stdout.split("\n", 1)[1])
         assert "vinyals lake-runs unseen" in " ".join(done.stdout.split())
     assert tables[0] == tables[1]
 
 def command(data, *args):
-    "Run `fewshot_nb evaluate --protocol omniglot` in this process; its output, or the one sentence that refuses."
+    "Run `fewshot_nb omniglot` in this process; its output, or the one sentence that refuses."
     from typer.testing import CliRunner
     from fewshot_nb.cli.main import app
-    done = CliRunner().invoke(app, ["evaluate", "--protocol", "omniglot", *map(str, args), "--data", str(data)])
+    done = CliRunner().invoke(app, ["omniglot", *map(str, args), "--data", str(data)])
     return done.stdout if done.exception is None else str(done.exception)
 
 @pytest.mark.parametrize("args, sentence", [
@@ -135,8 +130,6 @@ def command(data, *args):
     (["siamese", "--split", "lake", "--shots", "30"], "lower shot"),
     (["siamese", "--image-size", "28"], "look at images of 24 pixels"),
     (["siamese", "--head", "neares"], "did you mean nearest"),
-    (["siamese", "--queries", "3"], "--queries has a meaning only without --protocol omniglot"),
-    (["siamese", "--protocol", "omniglots"], "Unknown protocol 'omniglots': did you mean omniglot"),
     (["none.safetensors"], "There are no weights at")])
 def test_the_command_refuses_in_one_sentence(args, sentence, data, tmp_path):
     said = command(data, *args, "--out", tmp_path)

@@ -111,13 +111,10 @@ def test_a_failing_job_keeps_its_notebook_and_the_rest_goes_on(toy, capfd):
     ) as e:
         launch.reproduce([path], out=out, data="numbers", jobs=2, modules=["toy_bank"])
     assert "\n" not in str(e.value)
-    rows = experiments.find(path).results("smoke", "numbers", out).read(failed=True).set_index("x")
+    rows = experiments.find_experiment(path).results("smoke", "numbers", out).read(failed=True).set_index("x")
     assert rows.status.to_dict() == {1: "ok", 2: "failed", 3: "failed"} and rows.square[1] == 1
-    assert (
-        rows.message[2] == "RuntimeError: no luck at all"
-        and "in square" in rows.cell[2]
-        and "kernel was killed" in rows.message[3]
-    )
+    assert (rows.message[2] == "RuntimeError: no luck at all" and "in square" in rows.cell[2]
+            and "kernel was killed" in rows.message[3])
     assert "exp_toy-smoke-numbers-0001: " in launch.job_logs("exp_toy-smoke-numbers-0001", out).replace(
         ".ipynb", "") and "no luck" in launch.job_logs("exp_toy-smoke-numbers-0001", out)
     assert not list(out.glob("*/jobs/*draw*"))  # there is no whole table to draw
@@ -128,7 +125,7 @@ def test_a_failing_job_keeps_its_notebook_and_the_rest_goes_on(toy, capfd):
         j.parameters["rows"] for j in told[1]] == [[dict(x=2)], [dict(x=3)]]
     drawn = launch.reproduce([path], out=out, data="numbers", jobs=2, modules=["toy_bank"])  # only what failed
     assert next(out.glob("*/jobs/*0000.ipynb")).stat().st_mtime_ns == first and Path(drawn[0]).exists()
-    rows = experiments.find(path).results("smoke", "numbers", out).read(failed=True)
+    rows = experiments.find_experiment(path).results("smoke", "numbers", out).read(failed=True)
     assert rows.square.tolist() == [1, 4, 9] and set(rows.status) == {"ok"}
     lines = capfd.readouterr().err
     assert (
@@ -143,15 +140,12 @@ def test_a_job_that_dies_before_its_rows_leaves_failed_rows(tmp_path, toy_bank):
     with pytest.raises(
         InputError, match=r"1 job failed, first exp_toy-smoke-numbers-0000: .*ModuleNotFoundError"):
         launch.reproduce([str(path)], out=out, data="numbers", modules=toy_bank)
-    rows = experiments.find(str(path)).results("smoke", "numbers", out).read(failed=True)
-    assert (
-        rows.x.tolist() == [1, 2, 3]
-        and set(rows.status) == {"failed"}
-        and rows.message.str.contains("failed in cell .*no_such_module").all()
-    )
+    rows = experiments.find_experiment(str(path)).results("smoke", "numbers", out).read(failed=True)
+    assert (rows.x.tolist() == [1, 2, 3] and set(rows.status) == {"failed"}
+            and rows.message.str.contains("failed in cell .*no_such_module").all())
     assert (
         rows.cell.tolist() == [str(out / "exp_toy/jobs/exp_toy-smoke-numbers-0000.ipynb")] * 3
-        and len(plan.plan_jobs(experiments.find(str(path), toy_bank), "smoke", out, "numbers").missing) == 3
+        and len(plan.plan_jobs(experiments.find_experiment(str(path), toy_bank), "smoke", out, "numbers").missing) == 3
     )
 
 def test_a_worker_of_the_notebook_runs_in_several_processes(tmp_path, toy_bank):
@@ -169,9 +163,9 @@ exp = open_experiment({str(tmp_path / "exp_own.ipynb")!r}, shifted, profile=prof
     )
     for jobs in ("0", "2"):
         out = tmp_path/f"out{jobs}"
-        experiments.find(str(path), toy_bank).run(
+        experiments.find_experiment(str(path), toy_bank).run(
             tmp_path / "done.ipynb", dict(data="numbers", jobs=jobs, out=str(out)), progress=False)
-        rows = experiments.find(str(path), toy_bank).results("smoke", "numbers", out).read()
+        rows = experiments.find_experiment(str(path), toy_bank).results("smoke", "numbers", out).read()
         assert rows.square.tolist() == [101, 104, 109] and set(rows.of) == {"numbers"}
 
 def test_ctrl_c_stops_all_and_leaves_a_resumable_state(toy):
@@ -184,13 +178,10 @@ def test_ctrl_c_stops_all_and_leaves_a_resumable_state(toy):
     started = tree(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     said = process.communicate(timeout=60)[0]
-    assert (
-        process.returncode in (1, 130)
-        and "stopped: what was finished is kept" in said
-        and "Traceback" not in said
-    ), said
+    assert (process.returncode in (1, 130) and "stopped: what was finished is kept" in said
+            and "Traceback" not in said), said
     wait_for(lambda: not any(map(alive, started)), seconds=30)
-    assert [s["x"] for s in experiments.find(path).missing("smoke", out, "glyphs")] == [3]
+    assert [s["x"] for s in experiments.find_experiment(path).missing("smoke", out, "glyphs")] == [3]
 
 # --- killed at 20 moments
 
@@ -199,7 +190,7 @@ def test_a_grid_killed_at_twenty_moments_ends_as_one_that_was_not(tmp_path):
     import torch
     path, draw = tmp_path/"exp_beta.ipynb", np.random.default_rng(20)
     tiny_beta(path)
-    e = experiments.find(str(path))
+    e = experiments.find_experiment(str(path))
     def begin(out): return start(out, path, "--profile", "tiny", "--data", "glyphs", "--jobs", 1, "-p", "device=cpu")
     def table(out): return e.results("tiny", "glyphs", out).read()
     def ends_well(process, out):

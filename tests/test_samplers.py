@@ -7,7 +7,7 @@ from hypothesis import given as forall, settings, strategies as st
 from fewshot_nb.core import InputError
 from fewshot_nb.samplers import (
     Balanced, Dirichlet, TaskSpec, distinct, draw_tasks, join_tasks, largest_remainder, marginal,
-    rectangles, stream)
+    rectangles, task_stream)
 
 few = settings(max_examples=25, deadline=None)
 
@@ -52,7 +52,7 @@ def test_every_task_keeps_its_promises(case, seed):
 def test_a_task_depends_on_its_number_only(case, batch, start, n):
     spec, labels = case
     whole = draw_tasks(labels, spec, start + n, seed=3)[start:]
-    streamed = join_tasks(list(stream(labels, spec, n, seed=3, batch=batch, start=start)))
+    streamed = join_tasks(list(task_stream(labels, spec, n, seed=3, batch=batch, start=start)))
     for name in ["support", "query", "support_labels", "query_labels", "classes", "redrawn"]:
         assert torch.equal(getattr(whole, name), getattr(streamed, name)), name
     assert streamed.start == whole.start == start

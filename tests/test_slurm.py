@@ -69,24 +69,13 @@ def slurm():
     subprocess.run(["chown", "-R", "munge", home/"munge"], check=True)
     m = home/"munge"
     subprocess.run(
-        [
-            "su",
-            "munge",
-            "-s",
-            "/bin/sh",
-            "-c",
-            f"/usr/sbin/munged --key-file={m}/key --socket={m}/socket --pid-file={m}/pid "
-            f"--log-file={m}/log --seed-file={m}/seed --force",
-        ],
-        check=True,
-    )
+        ["su", "munge", "-s", "/bin/sh", "-c",
+         f"/usr/sbin/munged --key-file={m}/key --socket={m}/socket --pid-file={m}/pid "
+         f"--log-file={m}/log --seed-file={m}/seed --force"], check=True)
     os.environ["SLURM_CONF"] = str(home/"slurm.conf")
     path = os.environ["PATH"] + ":/usr/sbin"
-    daemons = [
-        subprocess.Popen(
-            [shutil.which(d, path=path), "-D"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for d in ("slurmctld", "slurmd")
-    ]
+    daemons = [subprocess.Popen([shutil.which(d, path=path), "-D"], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL) for d in ("slurmctld", "slurmd")]
     try:
         for _ in range(60):
             if "idle" in subprocess.run(["sinfo", "-h", "-o", "%t"], capture_output=True, text=True).stdout: break
@@ -141,7 +130,7 @@ def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
     times the job comes back to the step where it was."""
     import torch
     from fewshot_nb.engine import experiment as experiments
-    path, out = tiny_beta(tmp_path/"exp_beta.ipynb", steps=150), tmp_path/"results"
+    path, out = tiny_beta(tmp_path/"exp_beta.ipynb", steps=300), tmp_path/"results"
     folder = out/"exp_beta/tiny-glyphs"
     def reached():
         "(when the newest checkpoint was written, the steps done in it)"
@@ -169,7 +158,7 @@ def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
     print(came_back, said)
     assert process.returncode == 0, said
     assert all(5 <= before < after for before, after in came_back)
-    assert len(experiments.find(str(path)).results("tiny", "glyphs", out).read()) == 4
+    assert len(experiments.find_experiment(str(path)).results("tiny", "glyphs", out).read()) == 4
 
 def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
     from fewshot_nb.engine import experiment as experiments
@@ -195,8 +184,8 @@ def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
     again = subprocess.run(command(out, slurm), capture_output=True, text=True, cwd=tmp_path, timeout=900)
     print(again.stdout, again.stderr)
     assert again.returncode == 0, again.stderr
-    grid = experiments.find("exp_beta").grid("smoke")
-    rows = experiments.find("exp_beta").results("smoke", "glyphs", out).read()
+    grid = experiments.find_experiment("exp_beta").grid("smoke")
+    rows = experiments.find_experiment("exp_beta").results("smoke", "glyphs", out).read()
     assert len(rows) == len(grid) and set(zip(rows.beta, rows.seed)) == {(s["beta"], s["seed"]) for s in grid}
     log = subprocess.run(
         [sys.executable, "-m", "fewshot_nb", "logs", "exp_beta-smoke-glyphs-0000", "--out", str(out)],

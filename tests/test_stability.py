@@ -51,10 +51,8 @@ def test_the_papers_reversed_prior_is_sorted_and_says_so():
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "U(0.1, 0.1)", "logU(0, 0.1)", "logU(-1, 1)", "N(0.005, 0)", "N(-1, 1)", "U{1.5, 3}",
-        "U(nan, 1)", "U(0.1, inf)", "Gamma(1, 2)", "U(1)", None, "", "U(a, b)"],
-)
+    ["U(0.1, 0.1)", "logU(0, 0.1)", "logU(-1, 1)", "N(0.005, 0)", "N(-1, 1)", "U{1.5, 3}", "U(nan, 1)",
+     "U(0.1, inf)", "Gamma(1, 2)", "U(1)", None, "", "U(a, b)"])
 def test_impossible_priors_are_one_sentence(text):
     with pytest.raises(InputError) as e: search_space("mine", rate=text)
     assert repr(str(text)) in str(e.value) and str(e.value).count(". ") == 0 and str(e.value).endswith(".")
@@ -89,27 +87,16 @@ def test_a_training_that_breaks_down_is_a_row():
         row = stability.stability_row(dict(TINY, learner="protonet", optimizer="sgd"), "glyphs", "cpu")
     finally: stability.learner_configuration = space_of
     assert np.isnan(row["accuracy"]) and "broke down" in row["lost"]
-    plan = pd.DataFrame(
-        [
-            dict(learner="a", optimizer="b", launch=1, configuration=0, seed=0, repeat=r, accuracy=x)
-            for r, x in enumerate((0.5, np.nan, 0.6))
-        ]
-    )
+    plan = pd.DataFrame([dict(learner="a", optimizer="b", launch=1, configuration=0, seed=0, repeat=r,
+                              accuracy=x) for r, x in enumerate((0.5, np.nan, 0.6))])
     assert len(stability.labelled_runs(plan)) == 2
     with pytest.raises(InputError, match="no value in 1 of 3 rows"): lmm("accuracy ~ 1 + (1|repeat)", plan)
 
 def test_hypotheses_on_tables_with_known_answers():
     g = np.random.default_rng(0)
     plan = pd.DataFrame(
-        [
-            dict(learner=m, optimizer=o, launch=l, configuration=c, seed=s, repeat=r)
-            for m in "ab"
-            for o in "xy"
-            for l in (1, 2)
-            for c in range(3)
-            for s in range(4)
-            for r in range(3)
-        ]
+        [dict(learner=m, optimizer=o, launch=l, configuration=c, seed=s, repeat=r) for m in "ab"
+         for o in "xy" for l in (1, 2) for c in range(3) for s in range(4) for r in range(3)]
     )
     quiet, noise = .6 + .05*plan.configuration + .1*(plan.learner == "b"), g.normal(0, 1, len(plan))
     still = stability.stability_hypotheses(plan.assign(accuracy=quiet + .001*noise))
@@ -143,7 +130,7 @@ from fewshot_nb.engine import experiment as experiments
 def worker(setting):
     luck = random.random() if setting["k"] == 2 else 0.5
     return dict(steady=setting["k"]*.1, luck=luck, seconds=random.random())
-table = experiments.find({path!r}).rows(worker, profile, rows, out, seed, jobs, device, data="glyphs")
+table = experiments.find_experiment({path!r}).rows(worker, profile, rows, out, seed, jobs, device, data="glyphs")
 """
 PARAMETERS = 'profile: str = "smoke"\ndata: str = "auto"\ndevice: str = "cpu"\nseed: int = 0\n'
 PARAMETERS += 'jobs: int = 1\nout: str = "runs/results"\nrows: str | list = "all"\n'
@@ -157,22 +144,17 @@ def test_check_determinism_names_columns_and_rows(tmp_path):
     cells = [cell(front, "raw"), cell(PARAMETERS, tags=["parameters"]), cell(NOTEBOOK.format(path=str(path)))]
     path.write_text(
         json.dumps(
-            dict(
-                cells=cells,
-                metadata=dict(kernelspec=dict(name="python3", display_name="python3", language="python")),
-                nbformat=4, nbformat_minor=4)
-        )
+            dict(cells=cells,
+                 metadata=dict(kernelspec=dict(name="python3", display_name="python3", language="python")),
+                 nbformat=4, nbformat_minor=4))
     )
     done = subprocess.run(
         [sys.executable, "-m", "fewshot_nb", "check-determinism", str(path)], capture_output=True,
         text=True, cwd=tmp_path, timeout=600)
     assert done.returncode == 1, done.stderr
     head, columns, row = done.stdout.strip().splitlines()
-    assert (
-        head == "exp_mine: 1 of 3 rows differ, in luck (1)"
-        and columns.split() == ["k", "column", "first", "second"]
-        and row.split()[:2] == ["2", "luck"]
-    )
+    assert (head == "exp_mine: 1 of 3 rows differ, in luck (1)"
+            and columns.split() == ["k", "column", "first", "second"] and row.split()[:2] == ["2", "luck"])
     with pytest.raises(InputError, match="nothing that could differ"): determinism.run_twice(str(path), "committed")
     with pytest.raises(InputError, match="did you mean smoke"): determinism.run_twice(str(path), "smok")
 
@@ -197,3 +179,55 @@ def test_the_operation_that_breaks_is_named():
     torch.manual_seed(0)
     found = determinism.first_difference(lambda: torch.nn.functional.dropout(x, .5).sum())
     assert found["why"] == "a draw without a seed" and "bernoulli" in found["operation"]
+
+def made_rows(**columns):
+    """Trainings that differ by a tenth of a point: two learners, two launches, three configurations,
+    four seeds, two repeats."""
+    names = ["learner", "launch", "configuration", "seed", "repeat"]
+    plan = pd.MultiIndex.from_product([("protonet", "m-net"), (1, 2), range(3), range(4), (1, 2)], names=names)
+    t = plan.to_frame(index=False).assign(optimizer="adam", **(dict(chance="device", steps=0) | columns))
+    return t.assign(accuracy=.6 + .05*t.configuration + np.random.default_rng(0).normal(0, .001, len(t)))
+
+def stability_verdicts(rows):
+    from fewshot_nb.claims import judge_measures
+
+    found = judge_measures(
+        "stability", stability.stability_measures(rows, len(rows)), data="omniglot", profile="laptop")
+    return found.set_index("id").verdict
+
+def test_launches_that_differ_by_the_last_bit_show_nothing():
+    "H1, H3, T5r and T5e held because nothing was free to differ."
+    by_rounding = stability_verdicts(made_rows(chance="rounding"))
+    assert by_rounding[["T5r", "T5e", "H1", "H3", "H3p"]].eq("not judged: launches").all()
+    assert by_rounding["H2"] == "holds here"  # seeds do differ
+    short = stability_verdicts(made_rows(chance="device", steps=100)).drop("D2")
+    assert set(short) == {"not judged: still training"}
+    assert stability_verdicts(made_rows())[["T5r", "T5e", "H1", "H3", "H3p"]].eq("holds here").all()
+    assert (
+        stability.stability_hypotheses(made_rows(chance="rounding"))
+        .verdict[["H1", "H3"]]
+        .eq("not judged: launches")
+        .all()
+    )
+
+def test_no_significant_effect_is_not_shown_to_be_none():
+    "T5 held when the p-value of a noisy table was above .05."
+    rows = made_rows()
+    rows["accuracy"] = .6 + np.random.default_rng(0).normal(0, .12, len(rows))
+    p = lmm(stability.PUBLISHED_FORMULA, stability.labelled_runs(rows)).ranova().p["(1 | seed)"]
+    found = stability_verdicts(rows)
+    assert p > .05 and found["T5"] == "undecided" and found["H3p"] == "does not hold here"
+
+def test_one_run_of_24_epochs_and_the_best_of_many_say_nothing():
+    grid = pd.MultiIndex.from_product(
+        [(False, True), range(-1, 8), range(3)], names=["normalise", "configuration", "seed"])
+    g = np.random.default_rng(0)
+    t = stability.named_settings(grid.to_frame(index=False).assign(steps=10_000, epochs=0, best_epoch=0))
+    t.loc[0, ["epochs", "best_epoch"]] = 24, 2
+    wins = 0
+    for _ in range(40):
+        found = stability.search_measures(t.assign(accuracy=.6 + g.normal(0, .01, len(t))))
+        pairs = found["T12"].value
+        wins += (pairs["normalised+search"] - pairs["normalised"]).mean() > 0
+    assert 8 < wins < 32  # the mean of the best three of 24 beat the best three of 3 in 40 of 40
+    assert found["T13"].gate.startswith("the grid ends at 24")

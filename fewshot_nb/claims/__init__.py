@@ -6,18 +6,25 @@
 __all__ = []
 
 # %% ../../nbs/api/730_claims.ipynb #511905e6
-from . import evidence, implemented, judge, recomputed, report, rules
+import importlib
 
 # %% ../../nbs/api/730_claims.ipynb #d00e17f9
-_CHAPTERS = (rules, judge, recomputed, implemented, evidence, report)
+_CHAPTERS = (
+    "rules", "gates", "trends", "judge", "measures", "recomputed", "implemented", "evidence",
+    "report", "overview")
+
+def _chapter(name): return importlib.import_module(f"fewshot_nb.claims.{name}")
 
 def __getattr__(name):
     "What the chapters of this package offer, under one roof."
-    for chapter in _CHAPTERS:
-        if name in chapter.__all__:
-            return getattr(chapter, name)
+    if name in _CHAPTERS:
+        return _chapter(name)
+    if not name.startswith("_"):
+        for chapter in map(_chapter, _CHAPTERS):
+            if name in chapter.__all__:
+                return getattr(chapter, name)
     raise AttributeError(f"module 'fewshot_nb.claims' has no attribute {name!r}")
 
 def __dir__():
     "Names for completion."
-    return sorted({*globals(), *(name for chapter in _CHAPTERS for name in chapter.__all__)})
+    return sorted({*globals(), *(name for chapter in _CHAPTERS for name in _chapter(chapter).__all__)})

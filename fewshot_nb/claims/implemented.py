@@ -8,11 +8,11 @@ __all__ = ['implemented_verdicts']
 # %% ../../nbs/api/715_claims_implemented.ipynb #01aad2e1
 import pandas as pd
 from .judge import Verdicts, judge_measures
-from ..core import choose, rng
-from ..papers import PAPERS
+from ..core import rng
+from ..papers import OWN_CLAIMS, PAPERS, claimant
 
 # %% ../../nbs/api/715_claims_implemented.ipynb #5a93c852
-_CODE = {paper: [] for paper in PAPERS}  # functions that measure claims on our code
+_CODE = {paper: [] for paper in (*PAPERS, *OWN_CLAIMS)}  # functions that measure claims on our code
 
 def _our_code(paper):
     "Register a function that returns id of a claim -> measure."
@@ -26,7 +26,7 @@ def implemented_verdicts(
 ) -> Verdicts:
     "Verdicts on the claims that this package's code and lists settle, without data or training."
     tables = [Verdicts(columns=["paper", "id", "statement", "verdict"])]
-    for p in [choose(paper, list(PAPERS), "paper")] if paper else PAPERS:
+    for p in [claimant(paper)] if paper else PAPERS:
         data = "omniglot" if p == "omniglot_eval" else ""
         tables += [judge_measures(p, measure(), data=data, profile="this code") for measure in _CODE[p]]
     return Verdicts(pd.concat([t for t in tables if len(t)] or tables, ignore_index=True))
@@ -38,25 +38,18 @@ def _model_sizes():
     from fewshot_nb.models.critics import CriticNet
     from fewshot_nb.models.dagan import DAGAN
     from fewshot_nb.models.vae_ns import VAENS, vae_ns_parameters
-    critic, parts = size(CriticNet()), vae_ns_parameters(VAENS())
-    return {"A1": critic, "A2": critic, "A3": list(parts.values())[:5], "A3t": parts["total"],
-            "A4": size(DAGAN()), "A5": size(DAGAN(skips=False))}
-
-@_our_code("generation")
-def _stn_sizes():
-    from fewshot_nb.models.core import parameter_count as size
     from fewshot_nb.models.vae_stn import VAESTN
-    small, large = VAESTN(), VAESTN(state_dim=800)
-    z, patch, state = large.settings["latent_dim"], large.settings["patch"]**2, large.settings["state_dim"]
-    printed = 4*(z + patch)*state + state**2 + state  # the LSTM's weights as Table S5 counts them
-    return {"A6": size(small), "A6a": size(large) - size(large.remember) + printed,
-            "A6b": size(large), "A6c": size(small), "A6d": size(VAESTN(layers="released"))}
+    critic, parts = size(CriticNet()), vae_ns_parameters(VAENS())
+    base = [parts["total"], size(VAESTN()), size(DAGAN()), size(DAGAN(skips=False))]
+    return {"A1": critic, "A2": critic, "A3": list(parts.values())[:5], "A3t": parts["total"],
+            "A4": base[2], "A5": base[3], "A5d": base[2] - base[3], "A6": base[1],
+            "A5m": sum(5.5e6 <= n <= 7.5e6 for n in base)/4, "A6d": size(VAESTN(layers="released"))}
 
 # %% ../../nbs/api/715_claims_implemented.ipynb #acbb292a
 def _grid_size(experiment, swept, profile="paper", **only):
     "[values of `swept`, seeds] in an experiment's grid; `only`: settings that its rows must have."
-    from fewshot_nb.engine.experiment import find
-    rows = [s for s in find(experiment).grid(profile) if only.items() <= s.items()]
+    from fewshot_nb.engine.experiment import find_experiment
+    rows = [s for s in find_experiment(experiment).grid(profile) if only.items() <= s.items()]
     return [len({s[key] for s in rows}) for key in (swept, "seed")]
 
 @_our_code("generation")
@@ -122,3 +115,11 @@ def _omniglot_lists():
             "P6e": (a.characters[a.lake == "evaluation"] < 20).sum(),
             "V1": a.vinyals.value_counts()[["trainval", "test"]].tolist(),
             "V1t": ((a.vinyals == "test") & (a.lake != "evaluation")).sum()}
+
+@_our_code("omniglot_eval")
+def _omniglot_evaluation():
+    from fewshot_nb.engine.experiment import find_experiment
+    from fewshot_nb.evaluation.omniglot import problem_spec
+    problems, = {s["problems"] for s in find_experiment("exp_omniglot_protocols").grid("paper")}
+    queries = [problems*problem_spec("unstructured", way, 1).n_query for way in (20, 5)]
+    return {"P4": [problems, *queries]}

@@ -57,7 +57,10 @@ def _usage_error():
     return next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 # %% ../../nbs/api/960_cli_main.ipynb #83f9e483
-_SPELLED = {"↓": "v", "↑": "^", "→": "->", "←": "<-", "−": "-", "≤": "<=", "≥": ">=", "≈": "~", "×": "x", "…": "..."}
+_SPELLED = {
+    "↓": "v", "↑": "^", "→": "->", "←": "<-", "−": "-", "≤": "<=", "≥": ">=", "≈": "~", "×": "x",
+    "…": "...", "∞": "inf", "≠": "!=", "α": "alpha", "β": "beta", "σ": "sigma", "Δ": "Delta",
+    "ρ": "rho", "′": "'", "₂": "2"}
 
 def _spelled(error):
     "What stands for letters that an encoding lacks."
@@ -82,36 +85,54 @@ def _one_line(sentence):
 # %% ../../nbs/api/960_cli_main.ipynb #a8707d56
 @app.command("list")
 def _list():
-    "The experiments: what each regenerates, its profiles, and the evidence that came with the package."
+    "The experiments by paper: what each regenerates, its profiles, their times, and the evidence that is committed."
     from fewshot_nb.engine import experiment as experiments
+    by_paper = {}
     for name in experiments.experiment_names():
-        e = experiments.find(name)
+        e, folder = experiments.find_experiment(name), experiments.experiments_folder()/"results"/name
+        paper, evidence = _committed(folder)
         profiles = ", ".join(e.profiles) + (f"; needs {', '.join(e.needs)}" if e.needs else "")
         lines = [e.title.removeprefix(f"{name}: "), f"regenerates {', '.join(e.regenerates)}", f"profiles {profiles}"]
-        lines += _evidence_lines(experiments.experiments_folder()/"results"/name) or ["no evidence committed yet"]
-        for i, line in enumerate(lines): print(f"{name if i == 0 else '':22} {line}")
+        by_paper.setdefault(paper, []).append((name, [*lines, *(evidence or ["no evidence committed yet"])]))
+    for paper, found in by_paper.items():
+        print(paper)  # `_say` would load pandas
+        for name, lines in found:
+            for i, line in enumerate(lines): print(_one_line(f"  {name if i == 0 else '':24}{line}"))
 
 # %% ../../nbs/api/960_cli_main.ipynb #1fe4a31f
-def _evidence_lines(folder):
-    "A line for each profile of which rows came with the package."
+def _committed(folder) -> tuple:
+    "The title of the paper that an experiment is of, and a line for each profile that rows came with the package of."
+    from collections import Counter
+    from fewshot_nb.papers import OWN_CLAIMS, PAPERS
+    import pyarrow.parquet as pq
+    judged, lines = folder/"claims.parquet", []
+    table = dict(paper=[], profile=[], verdict=[])
+    if judged.is_file(): table = pq.ParquetFile(judged).read(columns=list(table)).to_pydict()
+    verdicts = Counter(zip(table["profile"], table["verdict"]))
+    for path in sorted(p for p in folder.glob("*.parquet") if p != judged):
+        for profile, data, n, made, seconds in _parts_of(path):
+            counts = ", ".join(f"{k} {verdict}" for (p, verdict), k in verdicts.items() if p == profile)
+            lines.append(f"evidence: {n} rows, {profile} on {data}, {seconds}, {made['device']}, {made['start'][:10]}; "
+                         f"claims: {counts or 'none judged'}")
+    paper = Counter(table["paper"]).most_common(1)
+    return (PAPERS | OWN_CLAIMS)[paper[0][0]] if paper else "no paper yet", lines
+
+# %% ../../nbs/api/960_cli_main.ipynb #cd545dc2
+def _parts_of(path):
+    "Profile, data, number of rows, provenance and time of the rows in one committed file."
     from collections import Counter
     import json
     import pyarrow.parquet as pq
-    judged = folder/"claims.parquet"
-    table = (
-        pq.read_table(judged, columns=["profile", "verdict"]).to_pydict()
-        if judged.is_file()
-        else dict(profile=[], verdict=[])
-    )
-    verdicts, lines = Counter(zip(table["profile"], table["verdict"])), []
-    for path in sorted(p for p in folder.glob("*.parquet") if p != judged):
-        rows = pq.read_table(path, columns=["profile", "data"])
-        made = json.loads(rows.schema.metadata[b"fewshot_nb"])["provenance"][-1]
-        for (profile, data), n in sorted(Counter(zip(*rows.to_pydict().values())).items()):
-            counts = ", ".join(f"{k} {verdict}" for (p, verdict), k in verdicts.items() if p == profile)
-            lines.append(f"evidence: {n} rows, {profile} on {data}, {made['device']}, {made['start'][:10]}; "
-                         f"claims: {counts or 'none judged'}")
-    return lines
+    file = pq.ParquetFile(path)  # `read_table` would load pandas
+    made = json.loads(file.schema_arrow.metadata[b"fewshot_nb"])["provenance"]
+    rows = Counter(zip(*file.read(columns=["profile", "data"]).to_pydict().values()))
+    seconds = sum(p["seconds"] for p in made)
+    for (profile, data), n in sorted(rows.items()):
+        yield profile, data, n, made[-1], _hours(seconds*n/sum(rows.values()))
+
+def _hours(seconds) -> str:
+    if seconds >= 3600: return f"{seconds/3600:.1f} h"
+    return f"{seconds/60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 # %% ../../nbs/api/960_cli_main.ipynb #e7cec671
 _OUT = "runs/results"  # starts at the project, as in a notebook; what is typed starts in the current folder
@@ -136,13 +157,14 @@ def _run(
         Optional[Path], typer.Option(help="Where the executed notebook goes; default runs/NAME.ipynb.")] = None,
 ):
     "Run an experiment's notebook here and now, and keep the executed copy."
-    from fewshot_nb.engine import notebook  # noqa: F401 gives an experiment `run`
-    from fewshot_nb.engine.experiment import find
+    from fewshot_nb.engine.notebook import run_summary
+    from fewshot_nb.engine.experiment import find_experiment
     options = dict(profile=profile, data=data and _place(data))
     given = _with_options(_pairs(set), {k: v for k, v in options.items() if v is not None})
     if given.get("out") not in (None, "", _OUT): given["out"] = str(Path(given["out"]).expanduser().absolute())
-    done = find(experiment, _importable(module)).run(to, given)
-    _say(f"{experiment}: done, see {done}")
+    found = find_experiment(experiment, _importable(module))
+    done = found.run(to, given)
+    _say(run_summary(done, given.get("profile") or found.parameters().get("profile", {}).get("default", "smoke")))
 
 # %% ../../nbs/api/960_cli_main.ipynb #6fc413e6
 def _pairs(texts):
@@ -276,6 +298,14 @@ def _place(data):
     return data if data in ("auto", "glyphs", "omniglot") else str(Path(data).expanduser().absolute())
 
 # %% ../../nbs/api/960_cli_main.ipynb #e41d28d3
+def _total(table) -> str:
+    "The sum of a plan in one sentence; what was never measured is counted apart."
+    from fewshot_nb.engine.plan import duration_text
+    unknown = table[table.expected_hours.isna()].experiment.tolist()
+    jobs = int(table.jobs.sum())
+    total = f"total: {jobs} {'job' if jobs == 1 else 'jobs'}, {duration_text(3600*table.expected_hours.sum())}"
+    return total + (f", and {', '.join(unknown)}, which was not measured yet" if unknown else "")
+
 def _tell_plan(experiments, common):
     "Print the jobs that `reproduce` would run, and the hours to expect."
     import pandas as pd
@@ -289,6 +319,7 @@ def _tell_plan(experiments, common):
     if sentence: _say(sentence)
     table["petaflop"] = ["" if pd.isna(v) else f"{v:.3g}" for v in table.petaflop]
     _say(table.to_string(index=False, na_rep="not measured yet"))
+    _say(_total(table))
 
 # %% ../../nbs/api/960_cli_main.ipynb #59b28198
 @app.command("results")
@@ -301,8 +332,8 @@ def _results(
     "The rows of an experiment under the results folder, of all profiles and data sets."
     import pandas as pd
     from fewshot_nb.core import written_whole
-    from fewshot_nb.engine.experiment import find
-    e = find(experiment)
+    from fewshot_nb.engine.experiment import find_experiment
+    e = find_experiment(experiment)
     if to and to.suffix not in (".csv", ".parquet"):
         raise InputError(f"Cannot write to {to.name!r}: name a file that ends in .csv or .parquet.")
     tables = [rows for r in e.all_results(_from_here(out)) if len(rows := r.read(failed))]
@@ -324,29 +355,10 @@ def _logs(job: Annotated[str, typer.Argument(help="A job's name, or its beginnin
     _say(job_logs(job, _from_here(out)))
 
 # %% ../../nbs/api/960_cli_main.ipynb #a619c98d
-@app.command("claims")
-def _claims(
-    paper: Annotated[
-        Optional[str], typer.Option(help="generation, alpha_tim, omniglot_eval, bongard or stability.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="All columns, as JSON.")] = False,
-    out: _Out = Path(_OUT),
-):
-    "What the papers claim, and our verdict on each claim: from committed evidence and from what was run here."
-    from fewshot_nb import claims
-    from fewshot_nb.engine.experiment import results_root
-    out = results_root(_from_here(out))
-    table = claims.ledger(paper, out)
-    if json: return print(table.to_json(orient="records", indent=1))
-    for r in table.itertuples(): _say(_claim_line(r))
-    print(f"\n{claims.verdict_counts(paper, out).T.to_string()}")
+from .claims import claims_command
 
 # %% ../../nbs/api/960_cli_main.ipynb #653d91a4
-def _claim_line(r):
-    "One line about a claim: its verdict, our number beside the published one, and where it was measured."
-    ours = f": {r.ours} {r.interval} (published {r.published})" if r.ours else ""
-    where = f" [{r.data} {r.profile}]" if r.data else ""
-    why = f" ({r.why})" if r.verdict == "not measured" and r.why else ""
-    return f"{r.paper + '/' + r.id:24} {r.verdict:24} {r.statement}{ours}{where}{why}"
+app.command("claims")(claims_command)
 
 # %% ../../nbs/api/960_cli_main.ipynb #46efc5dd
 @app.command("check-determinism")
@@ -367,13 +379,79 @@ def _check_determinism(
     if len(found): raise typer.Exit(1)
 
 # %% ../../nbs/api/960_cli_main.ipynb #5714e237
-from .evaluate import SeveralValues, evaluate_command
+from .evaluate import (SeveralValues, compare_command, evaluate_command, folder_named_after,
+                                     whole_numbers)
 
 # %% ../../nbs/api/960_cli_main.ipynb #407020bb
 app.command("evaluate", cls=SeveralValues)(evaluate_command)
+app.command("compare", cls=SeveralValues)(compare_command)
+
+# %% ../../nbs/api/960_cli_main.ipynb #090c9f18
+@app.command("omniglot", cls=SeveralValues)
+def _omniglot(  # long: each option is explained on a line of its own
+    ctx: typer.Context,
+    embedding: Annotated[Path, typer.Argument(help="A file of features, weights of ours, or module:function.")],
+    shots: Annotated[list[str], typer.Option(help="Labelled drawings of each class; default 1 and 5.")] = ("1", "5"),
+    way: Annotated[int, typer.Option(help="Classes of a problem; default 20 and 5.", show_default=False)] = 20,
+    split: Annotated[Optional[str], typer.Option(help="lake, vinyals, koch or weak, default all.")] = None,
+    tasks: Annotated[int, typer.Option(help="Problems of each kind.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of the problems.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    data: Annotated[str, typer.Option(help="A folder with Omniglot, or glyphs.")] = "auto",
+    image_size: Annotated[Optional[int], typer.Option(
+        help="Side of the images for module:function; default 28.", show_default=False)] = None,
+    head: Annotated[str, typer.Option(
+        help="nearest, distance, prototype or attention; auto: as the weights were trained.")] = "auto",
+    out: Annotated[Optional[Path], typer.Option(
+        help="Folder for the table; default: runs/evaluate/ and the name of EMBEDDING.", show_default=False)] = None,
+):
+    "Errors of an embedding under the protocols of Omniglot: within alphabets or not, Lake's 20 runs."
+    def typed(name): return ctx.get_parameter_source(name).name == "COMMANDLINE"
+    from fewshot_nb.cli.omniglot import omniglot_command
+    out = folder_named_after(embedding) if out is None else out
+    omniglot_command(embedding, head, data, image_size, tasks, seed, device, out, split,
+                     [way] if typed("way") else None, whole_numbers(shots) if typed("shots") else None)
 
 # %% ../../nbs/api/960_cli_main.ipynb #b1e0c0a2
 from ..bench.machine import bench_command
 
 # %% ../../nbs/api/960_cli_main.ipynb #b1e0c0a3
 app.command("bench")(bench_command)
+
+# %% ../../nbs/api/960_cli_main.ipynb #cdc9a4c1
+from .doctor import doctor_command
+
+# %% ../../nbs/api/960_cli_main.ipynb #587012d3
+app.command("doctor")(doctor_command)
+
+# %% ../../nbs/api/960_cli_main.ipynb #c47d00f9
+@app.command("draw")
+def _draw(
+    picture: Annotated[str, typer.Argument(help="A picture of a character, or one character: A, ש, 8.")],
+    model: Annotated[str, typer.Option(help="vae-ns, vae-stn, da-gan-un or da-gan-rn.")] = "vae-ns",
+    n: Annotated[int, typer.Option(help="How many drawings.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the drawings.")] = 0,
+    out: Annotated[Path, typer.Option(help="The picture to write, a PNG.")] = Path("drawn.png"),
+    weights: Annotated[Optional[Path], typer.Option(
+        help="A generator of your own; default: the one that the package ships.", show_default=False)] = None,
+):
+    "Draw a character again, as a generator that is shown it once: from a picture or a font, as PNG."
+    from fewshot_nb.studies.drawing import draw_command
+    _say(draw_command(picture, model, n, seed, out, weights))
+
+# %% ../../nbs/api/960_cli_main.ipynb #b6558759
+@app.command("embed")
+def _embed(
+    folder: Annotated[Path, typer.Argument(help="A folder with a folder of images for each class.")],
+    model: Annotated[str, typer.Option(
+        help="torchvision:resnet18, timm:NAME, open_clip:NAME, or module:function of your own.")],
+    out: Annotated[Path, typer.Option(help="The file of features to write.")] = Path("features.npz"),
+    weights: Annotated[Optional[Path], typer.Option(
+        help="A file with the weights, or random; default: the library's own, from its cache or the network.")] = None,
+    batch: Annotated[int, typer.Option(help="Images at a time.", min=1)] = 32,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+):
+    "Embed a folder of images by any backbone; what was stopped goes on with the same command."
+    from fewshot_nb.data.embedding import embed_folder
+    file = embed_folder(folder, model, out, weights, batch, device)
+    _say(f"{file}: look at it with fewshot_nb evaluate {file}")

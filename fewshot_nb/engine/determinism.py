@@ -122,7 +122,6 @@ def first_difference(
         return dict(number=min(map(len, traces)), operation="", why="one run did more than the other")
 
 # %% ../../nbs/api/535_engine_determinism.ipynb #4f10ef80
-# long: two tables are walked through once
 def row_differences(
     first,  # a DataFrame of rows
     second,  # another, with the same key columns
@@ -130,35 +129,34 @@ def row_differences(
 ) -> pd.DataFrame:  # one row a differing value: the keys, column, first, second
     """Every value that differs in its bits between two tables of results; keys that are the same in
     all rows are left out."""
-    from fewshot_nb.engine.results import CLOCK, _bits
-    varied = pd.concat([first[list(keys)], second[list(keys)]]).nunique()
-    constant = [k for k in keys if varied[k] < 2]
-    keys = [k for k in keys if k not in constant] or list(keys)[:1]
-    a, b = (
-        t.drop(columns=[c for c in constant if c not in keys]).set_index(keys).sort_index()
-        for t in (first, second)
-    )
-    found = []
-
-    def note(key, column, x, y):
-        found.append(
-            {
-                **dict(zip(keys, key if isinstance(key, tuple) else (key,))), "column": column,
-                "first": x, "second": y}
-        )
-
-    for key in a.index.difference(b.index): note(key, "(row)", "there", "missing")
-    for key in b.index.difference(a.index): note(key, "(row)", "missing", "there")
+    from fewshot_nb.engine.results import CLOCK
+    keys, (a, b) = _indexed(first, second, list(keys))
+    found = [(key, "(row)", "there", "missing") for key in a.index.difference(b.index)]
+    found += [(key, "(row)", "missing", "there") for key in b.index.difference(a.index)]
     both = a.index.intersection(b.index)
     a, b = a.loc[both], b.loc[both]
-    for column in [c for c in dict.fromkeys([*a.columns, *b.columns]) if c not in CLOCK]:
-        if column not in a or column not in b:
-            note(("",)*len(keys), column, *("there" if column in t else "missing" for t in (a, b)))
-            continue
-        x, y = (_bits(t[[column]])[column].astype(object) for t in (a, b))
-        unlike = (x != y) & ~(x.isna() & y.isna())
-        for key in both[unlike.to_numpy()]: note(key, column, a.at[key, column], b.at[key, column])
-    return pd.DataFrame(found, columns=[*keys, "column", "first", "second"])
+    for column in dict.fromkeys([*a.columns, *b.columns]):
+        if column not in CLOCK: found += _unlike(a, b, column)
+    rows = [(*(key if isinstance(key, tuple) else (key,)), *rest) for key, *rest in found]
+    return pd.DataFrame(rows, columns=[*keys, "column", "first", "second"])
+
+# %% ../../nbs/api/535_engine_determinism.ipynb #ad2c5cf3
+def _indexed(first, second, keys):
+    "The keys that vary, at least one; and both tables in the order of these."
+    varied = pd.concat([first[keys], second[keys]]).nunique()
+    kept = [k for k in keys if varied[k] > 1] or keys[:1]
+    constant = [k for k in keys if k not in kept]
+    return kept, [t.drop(columns=constant).set_index(kept).sort_index() for t in (first, second)]
+
+# %% ../../nbs/api/535_engine_determinism.ipynb #a563911c
+def _unlike(a, b, column):
+    "Where two tables with the same rows differ in the bits of a column: key, column and both values."
+    from fewshot_nb.engine.results import _bits
+    if column not in a or column not in b:
+        return [(("",)*a.index.nlevels, column, *("there" if column in t else "missing" for t in (a, b)))]
+    x, y = (_bits(t[[column]])[column].astype(object) for t in (a, b))
+    unlike = (x != y) & ~(x.isna() & y.isna())
+    return [(key, column, a.at[key, column], b.at[key, column]) for key in a.index[unlike.to_numpy()]]
 
 # %% ../../nbs/api/535_engine_determinism.ipynb #7e6ba2f8
 def run_twice(
@@ -169,8 +167,8 @@ def run_twice(
 ) -> tuple:  # (the differing values, how many rows were compared)
     "Run an experiment twice into empty folders, and compare their rows."
     from fewshot_nb.engine import notebook  # noqa: F401 gives an experiment `check` and `run`
-    from fewshot_nb.engine.experiment import find
-    e, tables = find(experiment, modules), []
+    from fewshot_nb.engine.experiment import find_experiment
+    e, tables = find_experiment(experiment, modules), []
     e.check(dict(given, profile=profile))
     if profile == "committed":
         raise InputError("profile='committed' computes nothing that could differ: take smoke.")

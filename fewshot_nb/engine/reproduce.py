@@ -9,7 +9,7 @@ __all__ = ['ENGINES', 'on_this_machine', 'reproduce', 'plain_text', 'job_logs']
 import contextlib, json, re, sys, threading, time
 from dataclasses import asdict
 from ..core import InputError, choose, cores, writable
-from .experiment import find, read_notebook, results_root
+from .experiment import find_experiment, read_notebook, results_root
 from .plan import in_waves, plan_jobs, run_job
 from .results import Results
 from .slurm import on_slurm, slurm_checks
@@ -63,8 +63,9 @@ def reproduce(
     run_jobs = choose(engine, ENGINES, "engine")
     _check_options(engine, jobs, options or {})
     out, failed, drawn = writable(results_root(out), "the results", "choose another --out"), {}, []
-    waves = in_waves(names, lambda name: find(name, modules).needs)
-    plans = [[plan_jobs(find(name, modules), profile, out, data, seed, **given) for name in wave] for wave in waves]
+    waves = in_waves(names, lambda name: find_experiment(name, modules).needs)
+    def planned(name): return plan_jobs(find_experiment(name, modules), profile, out, data, seed, **given)
+    plans = [[planned(name) for name in wave] for wave in waves]
     lost = set()  # experiments that have no whole table
     for wave in plans:
         told, done = _run_wave(wave, run_jobs, profile, out, jobs, options or {}, lost)
@@ -96,20 +97,31 @@ def _what_failed(failed):
 def _run_wave(wave, run_jobs, profile, out, at_once, options, lost):
     """Run the jobs of experiments that need nothing of each other, then draw them: (name -> message
     of what failed, drawn)."""
-    for p in wave:
-        print(f"{p.experiment.name} {profile}: {p.settings - len(p.missing)} of {p.settings} settings done, "
-              f"{len(p.jobs)} jobs to do", file=sys.stderr, flush=True)
+    for p in wave: _announce(p, profile)
     blocked = {p.draw.name: [n for n in p.experiment.needs if n in lost] for p in wave}
     ready = [p for p in wave if not blocked[p.draw.name]]
     told = _run_shown(run_jobs, [j for p in ready for j in p.jobs], at_once, options)
-    for p in ready:
+    _keep_failures(ready, told, profile, out)
+    whole = [p for p in ready if _names(p.jobs).isdisjoint(told)]  # only a whole table is drawn
+    undrawn = _run_shown(on_this_machine, [p.draw for p in whole], at_once, {})
+    drawn = [p for p in whole if p.draw.name not in undrawn]
+    lost |= {p.experiment.name for p in wave if p not in drawn}
+    needs = {name: f"it needs {', '.join(names)}" for name, names in blocked.items() if names}
+    return {**needs, **told, **undrawn}, [p.draw.record for p in drawn]
+
+# %% ../../nbs/api/530_engine_reproduce.ipynb #9941950e
+def _names(jobs): return {job.name for job in jobs}
+
+def _announce(p, profile):
+    "Say on stderr what a plan still has to do."
+    print(f"{p.experiment.name} {profile}: {p.settings - len(p.missing)} of {p.settings} settings done, "
+          f"{len(p.jobs)} jobs to do", file=sys.stderr, flush=True)
+
+def _keep_failures(plans, told, profile, out):
+    "A row for each job that failed, so that the results say so."
+    for p in plans:
         for job in p.jobs:
             if job.name in told: _keep_failure(p, profile, out, job, told[job.name])
-    whole = [p for p in ready if not any(j.name in told for j in p.jobs)]  # only a whole table is drawn
-    undrawn = _run_shown(on_this_machine, [p.draw for p in whole], at_once, {})
-    lost |= {p.experiment.name for p in wave if p not in whole or p.draw.name in undrawn}
-    needs = {name: f"it needs {', '.join(names)}" for name, names in blocked.items() if names}
-    return {**needs, **told, **undrawn}, [p.draw.record for p in whole if p.draw.name not in undrawn]
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #f467fe33
 def _keep_failure(p, profile, out, job, message):
@@ -195,10 +207,6 @@ def _first_error(path):
     "The first error in an executed notebook."
     try: cells = read_notebook(path)["cells"]
     except InputError as e: return str(e)
-    outputs = [
-        o
-        for c in cells
-        for o in c.get("outputs", [])
-        if isinstance(o, dict) and o.get("output_type") == "error"
-    ]
+    outputs = [o for c in cells for o in c.get("outputs", []) if isinstance(o, dict)
+               and o.get("output_type") == "error"]
     return f"{outputs[0].get('ename')}: {outputs[0].get('evalue')}" if outputs else "no error"

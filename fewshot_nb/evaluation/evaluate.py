@@ -6,18 +6,24 @@
 __all__ = ['EVALUATION_KEYS', 'chosen_methods', 'method_parameters', 'method_implementation', 'evaluate', 'evaluation_results']
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #2af91393
-import dataclasses, inspect, sys, time, warnings
+import dataclasses, inspect, sys, threading, time, warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FunctionType
 from typing import NamedTuple
 import numpy as np, pandas as pd, torch
 from .. import inference
-from ..core import InputError, content_digest, progress
+from fastcore.basics import patch
+from ..core import InputError, content_digest, progress, threads
 from ..core import device as named_device
 from ..data.bank import Bank
 from ..data.features import Features
+from ..inference.adapters import OneTaskMethod, kind_of, label_of
+from ..inference.base import Method, for_work, largest_value
 from ..engine.results import Results, folder_note
-from .intervals import scores
-from ..samplers import BLOCK, Balanced, TaskSpec, rectangles, stream
+from .calibration import Calibrated, calibration_terms
+from .intervals import enough_tasks, scores
+from ..samplers import BLOCK, Balanced, TaskSpec, rectangles, task_stream
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #e8135fc6
 def chosen_methods(
@@ -46,22 +52,25 @@ def _one_by_one(methods) -> list:
 def _method_label(m) -> str:
     "A name as it is; an instance by its name and what differs from the class's own settings."
     if isinstance(m, str): return m
-    _check_is_method(m)
+    m = _adapted(m)
+    if isinstance(m, OneTaskMethod): return m.name
     changed = [f"{f.name}={getattr(m, f.name)}" for f in dataclasses.fields(m) if getattr(m, f.name) != f.default]
     return " ".join([m.name, *changed])
 
-def _check_is_method(m):
-    "Refuse what can be neither called nor described as a method."
-    if isinstance(m, type) or not dataclasses.is_dataclass(m) or not hasattr(m, "needs_base"):
-        raise InputError(f"{m!r} is no method: give a name, or an instance such as inference.SimpleShot().")
+def _adapted(m):
+    "A method instance; a function or an estimator becomes one, anything else is refused."
+    if not isinstance(m, type) and dataclasses.is_dataclass(m) and hasattr(m, "needs_base"): return m
+    if kind_of(m): return OneTaskMethod(m)
+    raise InputError(f"{m!r} is no method: give a name, an instance such as inference.SimpleShot(), an estimator of "
+                     "scikit-learn, or a function.")
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #d74f5edb
 def _ready(m, shot, setting, has_base):
     "A method instance from a name or an instance."
     if isinstance(m, str):
-        m = inference.find_method(m).published(shot, setting)
+        m = inference.method(m, shot, setting)
         return dataclasses.replace(m, centre="support") if m.needs_base and not has_base else m
-    _check_is_method(m)
+    m = _adapted(m)
     if m.needs_base and not has_base:
         raise InputError(f"{m.name} was asked for with centre='base', but there are no base features: "
                          "give them with base=, or take centre='support'.")
@@ -74,20 +83,25 @@ _VERSION = 2  # of the meaning of the rows; 1 knew data by their file name only
 
 def method_parameters(m) -> str:
     "The settings of a method instance in words; `engine` is left out, for all engines answer alike."
+    if isinstance(m, OneTaskMethod): return label_of(m.classifier)
+    if isinstance(m, Calibrated): return f"temperature={m.temperature!r}, {method_parameters(m.method)}"
     return ", ".join(f"{f.name}={getattr(m, f.name)}" for f in dataclasses.fields(m) if f.name != "engine")
 
 def method_implementation(m) -> str:
     "Which code answers: a method's name and version, with a digest of its source where it is not ours."
     version = f"{m.name} {m.version}"
-    if type(m).__module__.split(".")[0] == "fewshot_nb": return version
-    return f"{version} {content_digest(_source_of(type(m)))[:12]}"
+    m = m.method if isinstance(m, Calibrated) else m
+    thing = m.classifier if isinstance(m, OneTaskMethod) else m
+    code = thing if isinstance(thing, FunctionType) else type(thing)
+    if code.__module__.split(".")[0] == "fewshot_nb": return version
+    return f"{version} {content_digest(_source_of(code))[:12]}"
 
 def _source_of(cls):
     "The module that a class was written in; in a notebook the text of the class, in a terminal its compiled code."
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     try: return Path(file).read_bytes() if file else inspect.getsource(cls)
     except (OSError, TypeError):
-        codes = [f.__code__ for f in vars(cls).values() if hasattr(f, "__code__")]
+        codes = [f.__code__ for f in [cls, *vars(cls).values()] if hasattr(f, "__code__")]
         return [part for code in codes for part in (code.co_code, repr(code.co_consts))]
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #b438d7fa
@@ -97,13 +111,17 @@ class _Asked(NamedTuple):
     base_mean: torch.Tensor | None
     about: dict  # data, content, base, seed
     n_tasks: int
+    calibration: bool  # also log-loss and the gaps of calibration
+    sizes: torch.Tensor  # the largest absolute value of each sample's features
+    pool: "_Pool"
 
-def _asked(bank, base_mean, n_tasks, seed, device):
+def _asked(bank, base_mean, n_tasks, seed, device, calibration=False):
     "The bank and base mean on their device, with what names them in rows."
     about = dict(data=bank.source or "features", content=bank.fingerprint,
                  base="" if base_mean is None else content_digest(base_mean), seed=int(seed))
     mean = None if base_mean is None else base_mean.to(device)
-    return _Asked(bank.to(device), mean, about, n_tasks)
+    bank = bank.to(device)
+    return _Asked(bank, mean, about, n_tasks, calibration, largest_value(bank.data), _Pool(bank))
 
 def _row_head(label, m, spec, asked) -> dict:
     "The columns that all tasks of one method share."
@@ -113,63 +131,127 @@ def _row_head(label, m, spec, asked) -> dict:
                 protocol=spec.protocol, within=spec.within or "", transductive=m.transductive,
                 note="; ".join(n for n in notes if n))
 
-# %% ../../nbs/api/565_evaluation_evaluate.ipynb #b9e546a2
-def _run(label, m, tasks, base_mean, gathered):
-    "Scores (task,) of one method on one rectangle of tasks, and the seconds it took."
-    start = time.perf_counter()
-    p = m(gathered[0], tasks.support_labels, gathered[1], base_mean)
-    # reading the scores on the CPU waits for a GPU, so that the clock stops when the answers are there
-    found = {k: v.cpu().numpy() for k, v in scores(p, tasks.query_labels, label).items()}
-    return found, time.perf_counter() - start
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #23f0062e
+class _Gatherer:
+    "Features of a few tasks at a time, in memory that each thread keeps."
+    def __init__(self, bank): self.bank, self.kept = bank, threading.local()
 
-def _batch(bank, spec):
-    "How many tasks at a time: a quarter of a GB of features."
-    return max(1, min(BLOCK, 2**28//(4*(spec.way*spec.shot + spec.n_query)*int(np.prod(bank.shape)))))
+    def __call__(self, which, indices):
+        "The features of `indices` (task, sample); they last until the next call for the same `which`."
+        n, dim = indices.numel(), self.bank.shape[0]
+        room = getattr(self.kept, which, None)
+        if room is None or len(room) < n:
+            room = torch.empty(n, dim, dtype=self.bank.data.dtype)
+            setattr(self.kept, which, room)
+        torch.index_select(self.bank.data, 0, indices.reshape(-1), out=room[:n])
+        return room[:n].view(*indices.shape, dim)
 
-# %% ../../nbs/api/565_evaluation_evaluate.ipynb #0c7d2c3c
-def _block_rows(heads, methods, spec, tasks, asked):
-    "Rows of up to 1,024 tasks, one DataFrame for each method."
-    n, size, bank = len(tasks), _batch(asked.bank, spec), asked.bank
-    found = {label: {} for label in methods}
-    for at in range(0, n, size):
-        for which, rectangle in rectangles(tasks[at:at + size]):
-            rectangle, places = rectangle.to(bank.device), at + which.numpy()
-            gathered = bank.take(rectangle.support), bank.take(rectangle.query)
-            for label, m in methods.items():
-                s, seconds = _run(label, m, rectangle, asked.base_mean, gathered)
-                s["seconds"] = np.full(len(which), seconds/len(which))
-                for k, v in s.items(): found[label].setdefault(k, np.empty(n))[places] = v
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #49b2cae7
+def _in_small_blocks(m, asked) -> bool:
+    "Whether a method can be asked for a few tasks at a time, by several threads."
+    plain = type(m).__call__ is Method.__call__ and asked.bank.device.type == "cpu"
+    return plain and asked.bank.data.dtype == torch.float32
+
+def _answer_blocks(m, tasks, spec, asked):
+    "Yield `(probabilities, seconds)` of a method for a rectangle of tasks, a few tasks after the other."
+    bank, pool = asked.bank, asked.pool
+    size = asked.sizes[torch.cat([tasks.support, tasks.query], 1)].amax(1)
+    if not size.isfinite().all(): return _answers_at_once(m, tasks, spec, asked)  # which says what is wrong
+    base = m.checked_base(asked.base_mean, bank.data[None, :1], torch.float32)
+    m.check_sizes(size, base)
+    def one(at):
+        start, s = time.perf_counter(), slice(at, at + m.block)
+        with torch.inference_mode():
+            support, query = pool.gather("support", tasks.support[s]), pool.gather("query", tasks.query[s])
+            p = m.answer_block(support, tasks.support_labels[s], query, spec.way, base, size[s])
+        return p, time.perf_counter() - start
+    return pool.map(one, range(0, len(tasks), m.block))
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #27d4879f
+def _answers_at_once(m, tasks, spec, asked):
+    "The same where a method is called as a user would."
+    size = max(1, 2**28//(4*(tasks.support.shape[1] + tasks.query.shape[1])*asked.bank.shape[0]))
+    for at in range(0, len(tasks), size):
+        start, few = time.perf_counter(), tasks[at:at + size].to(asked.bank.device)
+        p = m(asked.bank.take(few.support), few.support_labels, asked.bank.take(few.query), asked.base_mean)
+        # reading the answers on the CPU waits for a GPU, so that the clock stops when they are there
+        yield p.cpu(), time.perf_counter() - start
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #e938b242
+class _Pool:
+    "As many workers as torch has threads, each with one thread and its own memory for features."
+    def __init__(self, bank):
+        self.gather, self.workers = _Gatherer(bank), torch.get_num_threads()
+        self.executor = ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
+
+    def map(self, function, items):
+        "Results in order; with one worker without a thread of its own."
+        if self.workers > 1: yield from self.executor.map(function, items)
+        else:
+            with threads(1): yield from map(function, items)
+
+    def __enter__(self): return self
+
+    def __exit__(self, *error): self.executor.shutdown(cancel_futures=True)
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #fa4b12dc
+def _scores_of(label, m, spec, tasks, asked):
+    "Scores and seconds (task,) of one method on a rectangle of tasks."
+    ask = _answer_blocks if _in_small_blocks(m, asked) else _answers_at_once
+    found, waiting, at = [], [], 0
+    def score():
+        p, labels = torch.cat([p for p, _ in waiting]), tasks.query_labels[at - sum(len(p) for p, _ in waiting):at]
+        seconds = np.concatenate([np.full(len(p), s/len(p)) for p, s in waiting])
+        measures = scores(p, labels, label) | (calibration_terms(p, labels, label) if asked.calibration else {})
+        found.append({**{k: v.numpy() for k, v in measures.items()}, "seconds": seconds})
+        waiting.clear()
+    for p, s in ask(m, tasks, spec, asked):
+        waiting.append((p, s))
+        at += len(p)
+        if sum(p.numel() for p, _ in waiting) > 2**24: score()  # 64 MB of probabilities are enough to hold
+    if waiting: score()
+    return {k: np.concatenate([f[k] for f in found]) for k in found[0]}
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #ce954ba9
+def _block_rows(label, m, head, spec, tasks, asked):
+    "The rows of one method for up to 1,024 tasks."
+    n, found = len(tasks), {}
+    for which, rectangle in rectangles(tasks):
+        for k, v in _scores_of(label, m, spec, rectangle, asked).items():
+            found.setdefault(k, np.empty(n))[which.numpy()] = v
     counts = tasks.counts.numpy()
-    shared = dict(task=np.arange(tasks.start, tasks.start + n), queries=counts.sum(1),
-                  largest=counts.max(1)/counts.sum(1), redrawn=tasks.redrawn.numpy())
-    return {label: pd.DataFrame({**heads[label], **shared, **found[label]}) for label in methods}
+    return pd.DataFrame(dict(
+        head, task=np.arange(tasks.start, tasks.start + n), queries=counts.sum(1),
+        largest=counts.max(1)/counts.sum(1), redrawn=tasks.redrawn.numpy(), **found))
 
-def _warm_up(methods, tasks, asked):
+def _warm_up(m, tasks, spec, asked):
     "One task that is not timed: what compiles on its first call has compiled."
-    (_, tasks), = rectangles(tasks.to(asked.bank.device))
-    support, query = asked.bank.take(tasks.support), asked.bank.take(tasks.query)
-    for m in methods.values(): m(support, tasks.support_labels, query, asked.base_mean)
+    for _, task in rectangles(tasks[:1]): _scores_of(m.name, m, spec, task, asked)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #2e41793b
 def evaluate(
     bank,  # a float-feature `Bank`, or `Features` with the base mean beside it
     methods="all",  # as `chosen_methods` takes them
     spec=TaskSpec(marginal="dirichlet(2)"),  # a `TaskSpec`, or a list of them
-    n_tasks: int = 1000,  # tasks of each spec
+    n_tasks: int | str = 1000,  # tasks of each spec; "auto": until more would not narrow the interval over classes
     seed: int = 0,  # task i is the same for the same seed; below 2**63
     device="auto",  # where features lie and methods run
     base_mean=None,  # (dim,) mean of base features; default: that of `Features`, else none
     balanced: bool = False,  # also run every spec with balanced queries, to measure the change
     setting: str | None = None,  # published settings for "dirichlet" or "balanced" queries; default: as the spec's
     out=None,  # a folder for the rows; default: only return them
+    calibration: bool = False,  # also log-loss and what expected calibration error is made of
+    seen=None,  # called with a kind's rows so far when a method (first: all cheap ones) is through and much is left
 ) -> pd.DataFrame:
     "A row for each method and task: keys, three scores, seconds. What does not fit is an `InputError` before any work."
     if isinstance(bank, Features): bank, base_mean = bank.novel, bank.base_mean if base_mean is None else base_mean
-    mean = _checked_mean(base_mean, bank)
-    plan = [_planned(s, methods, bank, n_tasks, seed, setting, mean is not None) for s in _specs(spec, balanced)]
+    mean, auto = _checked_mean(base_mean, bank), n_tasks == "auto"
+    specs = _specs(spec, balanced)
+    if auto: n_tasks = _most_tasks(bank, specs)
+    plan = [_planned(s, methods, bank, n_tasks, seed, setting, mean is not None) for s in specs]
     on = named_device(device)
     results = None if out is None else evaluation_results(out, on)
-    return _streamed(plan, _asked(bank, mean, n_tasks, seed, on), results)
+    return _streamed(plan, _asked(bank, mean, n_tasks, seed, on, calibration), results, auto, seen)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #5299430b
 def _specs(spec, balanced) -> list:
@@ -193,40 +275,188 @@ def _checked_mean(base_mean, bank):
         raise InputError("base_mean holds NaN or infinite values: remove or repair the base features behind it.")
     return mean
 
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #2b8d8266
 def _planned(spec, methods, bank, n_tasks, seed, setting, has_base):
     "A kind of task with its methods and its tasks; everything is checked here, and nothing computed."
     if isinstance(seed, (int, np.integer)) and seed >= 2**63:
         raise InputError(f"seed={seed} is too large for a column of whole numbers: take one below 2**63.")
     setting = setting or ("balanced" if spec.marginal == Balanced() else "dirichlet")
-    return spec, chosen_methods(methods, spec.shot, setting, has_base), stream(bank, spec, n_tasks, seed)
+    task_stream(bank, spec, n_tasks, seed)  # it refuses what does not fit
+    return spec, chosen_methods(methods, spec.shot, setting, has_base)
 
-# %% ../../nbs/api/565_evaluation_evaluate.ipynb #f54cc902
-def _streamed(plan, asked, results):
-    "Rows of all blocks, from the folder where they are there."
-    heads = [{label: _row_head(label, m, spec, asked) for label, m in methods.items()} for spec, methods, _ in plan]
-    done = _tasks_done(results, heads)
-    tables, warm = [], set()
-    with progress(total=len(plan)*asked.n_tasks, desc="tasks") as bar:
-        for (spec, methods, batches), head in zip(plan, heads):
-            bar.set_postfix_str(f"{spec.shot}-shot {spec.marginal}")
-            for tasks in batches:
-                lacking = [label for label in methods if done.get((_row_key(head[label]), tasks.start), 0) < len(tasks)]
-                todo = {label: methods[label] for label in lacking}
-                _warm_up({label: m for label, m in todo.items() if (spec, label) not in warm}, tasks[:1], asked)
-                warm |= {(spec, label) for label in todo}
-                if todo: _keep(_block_rows(head, todo, spec, tasks, asked), tables, results, tasks.start)
-                bar.update(len(tasks))
-    if results is None: return pd.concat(tables, ignore_index=True)
-    return _only_asked(results.read(), heads, asked.n_tasks)
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #ecc016bc
+_CHEAP = 5e-3  # seconds a task up to which a method belongs to the first table
 
+class _Piece(NamedTuple):
+    "One method on one kind of task."
+    kind: int  # number of the kind in the plan
+    place: int  # of the method among those asked for
+    spec: TaskSpec
+    label: str
+    method: object  # with the engine that pays
+    head: dict  # the columns that its rows share
+    cost: float  # seconds a task, roughly
+
+    @property
+    def cheap(self): return self.cost <= _CHEAP
+
+def _cost(m, spec, dim) -> float:
+    "Seconds a task, roughly; a method of unknown price comes after the cheap ones."
+    m = m.method if isinstance(m, Calibrated) else m
+    known = type(m).__module__.startswith("fewshot_nb.") and not isinstance(m, OneTaskMethod)
+    if not known: return 2*_CHEAP
+    samples = spec.way*spec.shot + spec.n_query
+    return m.cost*samples*dim/51_200*spec.way/5
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #acae8210
+def _pieces(plan, asked) -> list:
+    "All pieces of work, those for the first tables in front, then the cheapest method first."
+    dim, found, same = asked.bank.shape[0], [], {}
+    for kind, (spec, methods) in enumerate(plan):
+        for place, (label, m) in enumerate(methods.items()):
+            same.setdefault(m.compiled and m.compiled.kernel, []).append((spec, m))
+            head = _row_head(label, m, spec, asked)
+            found.append(_Piece(kind, place, spec, label, m, head, _cost(m, spec, dim)))
+    def ready(p):
+        n = asked.n_tasks*len(same[p.method.compiled and p.method.compiled.kernel])
+        return p._replace(method=for_work(p.method, n, p.spec.way*p.spec.shot + p.spec.n_query, asked.bank.data[0]))
+    dear = {}  # all kinds of a dear method one after the other
+    for p in found: dear[p.label] = max(p.cost, dear.get(p.label, 0))
+    def order(p):
+        top = dear[p.label]
+        return (False, p.kind, p.cost, p.place) if top <= _CHEAP else (True, top, p.label, p.kind)
+    return [ready(p) for p in sorted(found, key=order)]
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #1473f01e
+# long: a bar and its arithmetic
+class _Bar:
+    "A progress bar in seconds of work: method, tasks done, time left."
+    def __init__(self, pieces, n_tasks):
+        self.left = {(p.kind, p.label): n_tasks for p in pieces}
+        self.cost = {(p.kind, p.label): p.cost for p in pieces}
+        self.taken, self.foreseen, self.n_tasks = 0., 0., n_tasks  # seconds, of what is done
+        self.bar = progress(total=100, bar_format="{desc} {percentage:3.0f}%|{bar}| {postfix}")
+
+    def rest(self) -> float:
+        "Seconds that are left, if what is left costs as much more or less than foreseen as what is done."
+        ahead = sum(n*self.cost[k] for k, n in self.left.items())
+        return ahead*(self.taken/self.foreseen if self.foreseen else 1)
+
+    def done(self, p, tasks, seconds):
+        "A block of a piece is done, in so many seconds; 0 where its rows were there."
+        key = p.kind, p.label
+        self.left[key] = self.n_tasks - min(self.n_tasks, tasks.start + len(tasks))
+        if seconds: self.taken, self.foreseen = self.taken + seconds, self.foreseen + len(tasks)*p.cost
+        rest = self.rest()
+        self.bar.set_description_str(f"{p.label} {p.spec.shot}-shot {p.spec.marginal}", refresh=False)
+        self.bar.set_postfix_str(f"{self.n_tasks - self.left[key]:,}/{self.n_tasks:,} tasks, {_duration(rest)} left",
+                                 refresh=False)
+        self.bar.n = 100*self.taken/(self.taken + rest) if self.taken + rest else 100
+        self.bar.update(0)
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #010c1b2f
+def _duration(seconds) -> str:
+    "Seconds, minutes or hours, rounded."
+    if seconds < 100: return f"{seconds:.0f} s"
+    return f"{seconds/60:.0f} min" if seconds < 6000 else f"{seconds/3600:.1f} h"
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #a41a2571
+class _Run:
+    "The pieces of an evaluation, what of them is done, and where their rows are."
+    def __init__(self, plan, asked, results):
+        self.asked, self.results, self.pieces = asked, results, _pieces(plan, asked)
+        self.in_order = sorted(self.pieces, key=lambda p: (p.kind, p.place))
+        self.done = _tasks_done(results, [p.head for p in self.in_order], asked.calibration)
+        self.tables, self.warm, self.drawn = {}, set(), set()
+        self.bar = _Bar(self.pieces, asked.n_tasks)
+
+    def block(self, p, tasks):
+        "Answer a block with a piece's method, and keep its rows at once, where that is not done."
+        key, seconds = (_row_key(p.head), tasks.start), 0
+        if self.done.get(key, 0) < len(tasks):
+            if (p.kind, p.label) not in self.warm: _warm_up(p.method, tasks, p.spec, self.asked)
+            start = time.perf_counter()
+            rows = _block_rows(p.label, p.method, p.head, p.spec, tasks, self.asked)
+            _keep(rows, self.tables.setdefault((p.kind, p.place), []), self.results, tasks.start)
+            self.done[key], seconds = len(tasks), time.perf_counter() - start
+            self.warm.add((p.kind, p.label))
+        self.bar.done(p, tasks, seconds)
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #4e2be9d5
+@patch
+def all_blocks(self: _Run, p, limit):
+    "Answer the first `limit` tasks of a piece; what drawing warns of is said once."
+    asked = self.asked
+    stream = task_stream(asked.bank, p.spec, limit, asked.about["seed"])
+    while True:
+        with warnings.catch_warnings():
+            if p.kind in self.drawn: warnings.simplefilter("ignore")
+            tasks = next(stream, None)
+        if tasks is None: break
+        self.block(p, tasks)
+    self.drawn.add(p.kind)
+
+@patch
+def rows(self: _Run, pieces, limit):
+    "All rows of these pieces: kind by kind, block by block, method by method."
+    if self.results is not None: return _only_asked(self.results.read(), [p.head for p in pieces], limit)
+    blocks = [(p.kind, i, p.place, rows) for p in pieces
+              for i, rows in enumerate(self.tables.get((p.kind, p.place), []))]
+    return pd.concat([b[-1] for b in sorted(blocks, key=lambda b: b[:3])], ignore_index=True)
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #cf4a6fdd
+_WORTH_A_TABLE = 5  # seconds of work left, from which on it is worth while to look at what is there
+
+def _streamed(plan, asked, results, auto=False, seen=None):
+    "Rows of all pieces, from the folder where they are there."
+    run = _Run(plan, asked, results)
+    with asked.pool, run.bar.bar:
+        limit = _tasks_needed(run) if auto else asked.n_tasks
+        for i, p in enumerate(run.pieces):
+            run.all_blocks(p, limit)
+            if seen is not None and _table_is_due(run.pieces, i) and run.bar.rest() > _WORTH_A_TABLE:
+                through = run.pieces[:i + 1]
+                seen(run.rows([q for q in run.in_order if q.kind == p.kind and q in through], limit))
+    return run.rows(run.in_order, limit)
+
+def _table_is_due(pieces, i) -> bool:
+    "Whether a piece completes the cheap ones of its kind, or refines its table."
+    p, rest = pieces[i], pieces[i + 1:]
+    return not (p.cheap and any(q.kind == p.kind and q.cheap for q in rest))
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #6e1b8079
 def _row_key(head): return tuple(head[k] for k in EVALUATION_KEYS[:-1])
 
-def _keep(by_method, tables, results, start):
-    "Write the rows of a block, a part for each method, or hold them where there is no folder."
-    if results is None: return tables.extend(by_method.values())
-    for t in by_method.values():
-        about = {k: t[k].iloc[0] for k in EVALUATION_KEYS[:-1]}
-        results.write(t, float(t.seconds.sum()), {**about, "task": start})
+def _keep(rows, table, results, start):
+    "Write the rows of a block, or hold them where there is no folder."
+    if results is None: return table.append(rows)
+    about = {k: rows[k].iloc[0] for k in EVALUATION_KEYS[:-1]}
+    results.write(rows, float(rows.seconds.sum()), {**about, "task": start})
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #14353d79
+def _most_tasks(bank, specs):
+    "The largest number of tasks under `auto`; tasks that no interval over classes can be had of are refused."
+    for spec in specs:
+        if spec.within or spec.way >= bank.classes:
+            raise InputError(f"n_tasks='auto' weighs tasks against classes, but with way={spec.way}, "
+                             f"within={spec.within!r} and {bank.classes} classes none can be left out: give a number.")
+    return 10*BLOCK
+
+def _tasks_needed(run) -> int:
+    "How many tasks the first kind needs, and so all kinds; its blocks are answered on the way."
+    drawn, first, asked = [], [p for p in run.in_order if p.kind == 0], run.asked
+    for tasks in task_stream(asked.bank, first[0].spec, asked.n_tasks, asked.about["seed"]):
+        for p in first: run.block(p, tasks)
+        drawn.append(tasks)
+        done = sum(map(len, drawn))
+        if _settled(run.rows(first, done), done, drawn, asked.bank): break
+    run.drawn.add(0)
+    return done
+
+def _settled(rows, n_tasks, drawn, bank):
+    "Whether more tasks of one kind would not narrow the interval over classes of any method."
+    found = rows[rows.task < n_tasks].groupby("method", sort=False).accuracy
+    return all(enough_tasks(x.to_numpy(), drawn, bank.labels) for _, x in found)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #aa4cda59
 def evaluation_results(
@@ -240,19 +470,20 @@ def evaluation_results(
                          "are of: choose another out.")
     return Results(out, "evaluate", _VERSION, EVALUATION_KEYS, device=device)
 
-def _tasks_done(results, heads):
+def _tasks_done(results, heads, calibration=False):
     "How many tasks of each block there are already, by key and first task; a warning names rows of something else."
     rows = results.read() if results is not None else []
     if not len(rows): return {}
-    _name_changes(rows, [h for head in heads for h in head.values()], results.folder)
+    _name_changes(rows, heads, results.folder)
+    if calibration: rows = rows[rows.log_loss.notna()] if "log_loss" in rows else rows[:0]  # others are made anew
     counts = rows.groupby([*EVALUATION_KEYS[:-1], rows.task//BLOCK*BLOCK]).size()
     return {(key[:-1], key[-1]): n for key, n in counts.items()}
 
 def _only_asked(rows, heads, n_tasks):
     "Of all rows in the folder those that were asked for, in that order."
-    asked = pd.DataFrame([h for head in heads for h in head.values()])[EVALUATION_KEYS[:-1]]
+    asked = pd.DataFrame(heads)[EVALUATION_KEYS[:-1]]
     found = asked.merge(rows[rows.task < n_tasks], how="left", on=EVALUATION_KEYS[:-1])
-    return found.drop(columns=["experiment", "version", "status"])
+    return found.drop(columns=["experiment", "version", "status"], errors="ignore")
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #0232caae
 def _name_changes(rows, heads, folder):

@@ -24,7 +24,7 @@ from ..data.source import characters
 from ..models import siamese as nets
 from ..models.core import embed
 from ..models.heads import HEADS, attention_logits
-from ..samplers import TaskSpec, lake_tasks, stream
+from ..samplers import TaskSpec, lake_tasks, task_stream
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #36be959a
 OMNIGLOT_PROTOCOLS = {"unstructured": None, "within-alphabet": "alphabet"}  # name: `within` of the sampler
@@ -48,7 +48,7 @@ def problem_spec(
 @torch.no_grad()
 def problem_errors(
     z: Float[Tensor, "n dim"],  # an embedding of every sample of the bank
-    tasks,  # `TaskBatch`es, as `stream` yields them; support grouped class by class
+    tasks,  # `TaskBatch`es, as `task_stream` yields them; support grouped class by class
     # one of `models.heads.HEADS`, or a function (task, way, shot, dim), (task, query, dim) ->
     # (task, query, way)
     head="nearest",
@@ -185,7 +185,7 @@ def evaluate_embedding(
 def _kind_of_problem(z, part, split, kind, head, n_problems, seed, skip):
     "The row of one kind of problem, or none where the split cannot give it."
     protocol, way, shot = kind
-    try: problems = stream(part, problem_spec(protocol, way, shot), n_problems, seed)
+    try: problems = task_stream(part, problem_spec(protocol, way, shot), n_problems, seed)
     except InputError:
         if not skip: raise
         return []
@@ -382,4 +382,4 @@ def refuse_impossible(splits, settings, data):
     for split in splits:
         part = _part(bank, split)[0]
         for protocol in [p for p in OMNIGLOT_PROTOCOLS if split != "weak" or not OMNIGLOT_PROTOCOLS[p]]:
-            for way, shot in settings: stream(part, problem_spec(protocol, way, shot), 1, 0)
+            for way, shot in settings: task_stream(part, problem_spec(protocol, way, shot), 1, 0)

@@ -38,20 +38,21 @@ def method(
     setting: str = "dirichlet",  # for which queries it was tuned: `dirichlet` or `balanced`
 ):
     "The method called `name` with its published hyper-parameters."
-    return find_method(name).published(shot, setting)
+    found = find_method(name)
+    return found.published(shot, setting) if isinstance(found, type) else found
 
 # %% ../../nbs/api/499_inference.ipynb #4f80f037
 def find_method(
-    text: str,  # a key of METHODS, or `module:Class`
+    text: str,  # a key of METHODS, or `module:Class`; the class may be an estimator, or a function
 ):
-    "The method class that `text` means; `InputError` where there is none."
+    "The method class that `text` means, or another classifier as a method; `InputError` where there is none."
     if ":" not in text: return choose(text, __getattr__("METHODS"), "method")
     module, _, name = text.partition(":")
     if not all(part.isidentifier() for part in module.split(".")):
         raise InputError(f"{module!r} in {text!r} is no module: write it as in an import, without folders and .py.")
     found = getattr(_imported(module, text), name, None)
     if found is None: raise InputError(f"Module {module!r} has no class {name!r}: check the name after the colon.")
-    return _checked_method(found, text)
+    return _adapted(found, text) or _checked_method(found, text)
 
 def _imported(module, text):
     "A module of the user's, looked for in the current folder as well."
@@ -71,13 +72,24 @@ def _current_folder():
     try: yield
     finally: sys.path.remove(here)
 
+# %% ../../nbs/api/499_inference.ipynb #a95725e8
+def _adapted(found, text):
+    "Another classifier, such as an estimator of scikit-learn or a function, as a method; None where it is ours."
+    from fewshot_nb.inference.adapters import OneTaskMethod, kind_of
+    from fewshot_nb.inference.base import Method
+    if isinstance(found, Method): return found
+    if isinstance(found, type) and not issubclass(found, Method) and {"fit", "predict"} <= set(dir(found)):
+        try: found = found()
+        except TypeError as e: raise InputError(f"{text!r} needs values ({e}): give each a default.") from e
+    return OneTaskMethod(found, text.partition(":")[2]) if kind_of(found) else None
+
 def _checked_method(cls, text):
     "The class, registered, if it is a method that can be called with its defaults."
     from fewshot_nb.inference.base import Method, register
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise InputError(f"{text!r} is no inference method: derive the class from fewshot_nb.inference.base.Method.")
-    if cls.predict is Method.predict and cls.solve is Method.solve and cls.__call__ is Method.__call__:
-        raise InputError(f"{text!r} has no predict(self, support, labels, query, way): write one.")
+    if cls.answer is Method.answer and cls.solve is Method.solve and cls.__call__ is Method.__call__:
+        raise InputError(f"{text!r} has no answer(self, support, labels, query, way): write one.")
     try: cls.published(5)
     except TypeError as e: raise InputError(f"{text!r} needs values ({e}): give each field a default.") from e
     __getattr__("METHODS")  # so that a name that is taken is known

@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['METHODS', 'gaussian_tasks', 'l2', 'cl2n', 'one_hot', 'prototypes', 'largest_value', 'power_of_two', 'ranked_softmax',
            'centred_logits', 'nearest', 'adam', 'class_logits', 'weight_gradient', 'check_range', 'check_whole',
-           'in_blocks', 'Method', 'squares_fit', 'BaseStatistics', 'FittedMethod', 'register', 'has_numba',
-           'pick_engine', 'check_engine', 'CL2NMixin']
+           'Method', 'squares_fit', 'BaseStatistics', 'CompiledTwin', 'price_of_compiling', 'for_work', 'register',
+           'has_numba', 'pick_engine', 'check_engine', 'CL2NMixin']
 
 # %% ../../nbs/api/455_inference_base.ipynb #b6f6a74c
-import concurrent.futures, importlib.util, math, numbers
+import concurrent.futures, dataclasses, functools, importlib, inspect, math, numbers, os, sys, warnings
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 import numpy as np
 import torch
 from fastcore.basics import patch
@@ -95,8 +96,9 @@ def largest_value(
     *features: Float[Tensor, "task sample dim"],
 ) -> Float[Tensor, "task"]:
     "The largest absolute value in each task; NaN or infinite where there is such a value."
-    ends = [e for x in features for e in torch.aminmax(x.flatten(1), dim=1)]
-    return torch.stack(ends).abs().amax(0)
+    # two passes, each with vectors: `aminmax` along a dimension is ten times as slow
+    ends = [e for x in features for e in (x.flatten(1).amax(1), -x.flatten(1).amin(1))]
+    return torch.stack(ends).amax(0)
 
 def power_of_two(
     size: Float[Tensor, "task"],  # the largest absolute value of each task
@@ -306,7 +308,7 @@ def _check_answer(p, name, shape):
                      f"{row} of task {task}: rescale the features, or give them in float64.")
 
 # %% ../../nbs/api/455_inference_base.ipynb #b8adeec9
-def in_blocks(
+def _in_blocks(
     function,  # from a slice of tasks to their probabilities
     n_tasks: int,
     block: int,  # tasks at a time
@@ -328,7 +330,19 @@ def _block_size(device, block, bytes_a_task):
     if device.type != "cuda": return block
     return max(1, int(torch.cuda.mem_get_info(device)[0]/5/bytes_a_task))
 
+# %% ../../nbs/api/455_inference_base.ipynb #8cb0c389
+def _set_note(self, name, value):
+    "Keep a private note on an instance; its fields are frozen."
+    if not name.startswith("_"): raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
+
+def _drop_note(self, name):
+    "Forget a private note."
+    if not name.startswith("_"): raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
+
 # %% ../../nbs/api/455_inference_base.ipynb #0325d346
+# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class Method:
     "An inference method: a frozen set of hyper-parameters, called on a batch of tasks."
@@ -341,11 +355,23 @@ class Method:
     block: ClassVar[int] = 16  # tasks at a time on a CPU
     scale_free: ClassVar[bool] = False  # whether answers do not depend on the unit of the features
     takes_base: ClassVar[bool] = False  # whether it uses the covariance of `BaseStatistics`
+    _estimator_type: ClassVar[str] = "classifier"  # for scikit-learn before 1.6
     engines: ClassVar[tuple] = ("torch",)  # its codes, the plain one first; with more it has a field `engine`
+    compiled: ClassVar[object] = None  # a `CompiledTwin`: what compiling costs and saves
+    cost: ClassVar[float] = 1e-3  # seconds for a task of 100 samples of 512 numbers, roughly: the order of work
+
+    def __new__(cls, *args, **settings):
+        # `dataclass` gives each frozen class guards of its own, after the class is made
+        if vars(cls).get("__setattr__") is not _set_note: cls.__setattr__, cls.__delattr__ = _set_note, _drop_note
+        return super().__new__(cls)
 
     def __init_subclass__(cls, **more):
         super().__init_subclass__(**more)
         cls.verified_by = cls.__dict__.get("verified_by", "")
+        own = cls.__dict__.get("predict")  # version 0.1 called `answer` so; scikit-learn's takes queries alone
+        if own is not None and len(inspect.signature(own).parameters) == 5:
+            cls.answer = own
+            del cls.predict
 
     @property
     def needs_base(self) -> bool:
@@ -390,15 +416,15 @@ def prepare(self: Method, support, query, base_mean):
     return support, query
 
 @patch
-def predict(self: Method, support, labels, query, way):
+def answer(self: Method, support, labels, query, way):
     "Probabilities (task, query, way) from prepared features."
-    raise NotImplementedError(f"{type(self).__name__} has no predict")
+    raise NotImplementedError(f"{type(self).__name__} has no answer")
 
 @patch
 def solve(self: Method, support, labels, query, way, base_mean):
     "A block of tasks: the features prepared, then their probabilities."
     support, query = self.prepare(support, query, base_mean)
-    return self.predict(support, labels, query, way)
+    return self.answer(support, labels, query, way)
 
 # %% ../../nbs/api/455_inference_base.ipynb #1a545798
 class BaseStatistics:
@@ -437,6 +463,60 @@ def of(cls: BaseStatistics,
     ridge = 1e-6*torch.eye(x.shape[1], device=x.device)
     return cls(mean/factor, torch.linalg.inv(within.double() + ridge).to(x.dtype))
 
+# %% ../../nbs/api/455_inference_base.ipynb #7a09548b
+class CompiledTwin(NamedTuple):
+    "What the compiled twin of a method costs and saves, in seconds of one core."
+    kernel: str  # module and function in `inference.kernels`: "gradient._tim_tasks"
+    seconds: float  # to compile it
+    saves: float  # against torch, for a task of 100 samples of 512 numbers with the default steps
+
+_WAKE, _FETCH = 1., .05  # seconds until numba works in a process, and to read a kernel from the disk
+_loaded = set()  # kernels in this process's memory
+
+def price_of_compiling(twin: CompiledTwin) -> float:
+    "Seconds until a kernel runs here: nothing once it is loaded, little when it is on the disk."
+    if twin.kernel in _loaded: return 0
+    wake = 0 if _loaded else _WAKE
+    return wake + (_FETCH if _is_on_disk(twin.kernel) else twin.seconds)
+
+# %% ../../nbs/api/455_inference_base.ipynb #847d4732
+def _is_on_disk(kernel) -> bool:
+    "Whether numba has kept a kernel that is newer than its source."
+    module, name = kernel.split(".")
+    source = Path(__file__).parent/"kernels"/f"{module}.py" if "__file__" in globals() else None
+    if source is None or not source.exists(): return False
+    if "NUMBA_CACHE_DIR" in os.environ: places = Path(os.environ["NUMBA_CACHE_DIR"]).rglob(f"{module}.{name}-*.nbi")
+    else: places = (source.parent/"__pycache__").glob(f"{module}.{name}-*.nbi")
+    return any(p.stat().st_mtime >= source.stat().st_mtime for p in places)
+
+# %% ../../nbs/api/455_inference_base.ipynb #b13a5e6a
+def for_work(
+    method,  # with the field `engine` or without
+    n_tasks: int,  # how many are to be answered
+    samples: int,  # support and queries of a task
+    feature: Tensor,  # one of the features (dim,): its size, type and device count
+):
+    "The method as it is, or with `engine='torch'` where `auto` would compile for work that does not pay for it."
+    twin = method.compiled
+    if twin is None or method.engine != "auto" or feature.device.type != "cpu" or feature.dtype != torch.float32:
+        return method
+    default = getattr(type(method), "steps", 0)
+    steps = getattr(method, "steps", 0)/default if default else 1
+    saved = twin.saves*steps*n_tasks*samples*len(feature)/51_200
+    if saved <= price_of_compiling(twin): return dataclasses.replace(method, engine="torch")
+    if has_numba(): _loaded.add(twin.kernel)
+    else: _tell_loss(method, saved)
+    return method
+
+def _tell_loss(method, saved):
+    "Say once what the missing compiler costs."
+    if _told: return
+    _told.append(method.name)
+    warnings.warn(f"numba is not there or does not work: {method.title} takes {saved:.0f} s longer here without its "
+                  "compiled twin, and others take longer too. `pip install numba` mends it.", stacklevel=4)
+
+_told = []
+
 # %% ../../nbs/api/455_inference_base.ipynb #728fc4e5
 @patch
 def __call__(self: Method,
@@ -450,17 +530,16 @@ def __call__(self: Method,
     Threads change no bit; the company of other tasks changes a probability by 1e-5 at most, and only in torch.
     Raises `InputError` for tensors that are no batch of tasks, and for an answer that is not a number."""
     support, labels, query, dtype = _as_tasks(support, support_labels, query)
-    way, base = _check_classes(labels), self._base(base_mean, support, dtype)
+    way, base = _check_classes(labels), self.checked_base(base_mean, support, dtype)
     sizes = [largest_value(x) for x in (support, query)]
     for what, x, size in zip(("support", "query"), (support, query), sizes): _check_finite(what, x, size)
     size = torch.maximum(*sizes).to(dtype)
-    _refuse_size(self, size, dtype)
-    if base is not None and self.needs_base: _check_unit(base.mean, size, self.name)
+    self.check_sizes(size, base)
+    m = for_work(self, len(support), support.shape[1] + query.shape[1], support[0, 0].to(dtype))
     def solve(tasks):
-        s, q, b = _to_scale(self, size[tasks], support[tasks].to(dtype), query[tasks].to(dtype), base)
-        return self.solve(s, labels[tasks], q, way, b if self.takes_base or b is None else b.mean)
+        return m.answer_block(support[tasks].to(dtype), labels[tasks], query[tasks].to(dtype), way, base, size[tasks])
     block = _block_size(support.device, self.block, _bytes_a_task(support, query, way, dtype))
-    p = in_blocks(solve, len(support), block, support.device)
+    p = _in_blocks(solve, len(support), block, support.device)
     return _check_answer(p, self.name, (len(query), query.shape[1], way))
 
 # %% ../../nbs/api/455_inference_base.ipynb #e69d3087
@@ -473,7 +552,11 @@ def _as_tasks(support, labels, query):
     return support, labels.to(support.device, torch.long), query.to(support.device), dtype
 
 @patch
-def _base(self: Method, base_mean, support, dtype):
+def checked_base(self: Method,
+    base_mean,  # as when called
+    support: Float[Tensor, "task shot dim"],  # features, for their dimension and device
+    dtype,  # of the work
+) -> "BaseStatistics | None":
     "The base classes' statistics in the type and on the device of the work; None where there are none."
     if base_mean is None:
         if not self.needs_base: return None
@@ -498,45 +581,115 @@ def _bytes_a_task(support, query, way, dtype):
     features, samples = support[0].numel() + query[0].numel(), support.shape[1] + query.shape[1]
     return ((4 + 2*way)*features + 8*samples**2)*torch.finfo(dtype).bits//8
 
-# %% ../../nbs/api/455_inference_base.ipynb #7b94d2f3
-class FittedMethod:
-    "A method with the support of one task, used as a classifier of scikit-learn."
-    def __init__(self, method, support, y, base_mean=None):
-        support = _as_tensor(support, "support")
-        if support.ndim != 2:
-            raise InputError(f"support has shape {tuple(support.shape)}, but for one task it is (sample, dim): "
-                             "give one row a sample.")
-        if isinstance(y, Tensor): y = y.detach().cpu()
-        try: self.classes_, labels = np.unique(np.asarray(y), return_inverse=True)
-        except TypeError: raise InputError("The labels mix kinds that have no order: give names, or numbers.") from None
-        if labels.size != len(support):
-            raise InputError(f"There are {len(support)} support samples and {labels.size} labels: "
-                             "give one label for each.")
-        self.method, self.support, self.base_mean = method, support, base_mean
-        self.labels = torch.from_numpy(labels.reshape(-1))
-
-    def predict_proba(self, query) -> np.ndarray:
-        "Probabilities (query, way) in the order of `classes_`. A transductive method looks at all of `query` together."
-        query = _as_tensor(query, "query")
-        if query.ndim != 2:
-            raise InputError(f"query has shape {tuple(query.shape)}, but for one task it is (query, dim): "
-                             "give one row a query.")
-        return self.method(self.support[None], self.labels[None], query[None], self.base_mean)[0].cpu().numpy()
-
-# %% ../../nbs/api/455_inference_base.ipynb #61774332
+# %% ../../nbs/api/455_inference_base.ipynb #e4daed05
 @patch
-def predict(self: FittedMethod, query) -> np.ndarray:
-    "The most probable of `classes_` for each query."
-    return self.classes_[self.predict_proba(query).argmax(-1)]
+def check_sizes(self: Method,
+    size: Float[Tensor, "task"],  # the largest absolute value of each task's features
+    base: "BaseStatistics | None" = None,  # as `checked_base` gives it
+):
+    "Refuse tasks whose features are too large or too small for the method, or vanish beside the base mean."
+    _refuse_size(self, size, size.dtype)
+    if base is not None and self.needs_base: _check_unit(base.mean, size, self.name)
 
+@patch
+def answer_block(self: Method, support, labels, query, way, base, size):
+    "Probabilities of a block of tasks that were checked; `size` as for `check_sizes`."
+    support, query, base = _to_scale(self, size, support, query, base)
+    return self.solve(support, labels, query, way, base if self.takes_base or base is None else base.mean)
+
+# %% ../../nbs/api/455_inference_base.ipynb #76b0f319
 @patch
 def fit(self: Method,
     support,  # features (sample, dim) of one task
     y,  # their labels (sample,), of any kind
     base_mean=None,  # as when called
-) -> FittedMethod:
-    "This method with the support of one task."
-    return FittedMethod(self, support, y, base_mean)
+) -> Method:  # itself
+    "Keep the support of one task. The fields stay as they are; what is kept counts for no comparison or copy."
+    support = _rows_of_task(support, "support")
+    if y is None: raise InputError("requires y to be passed, but the target y is None: give a label for each sample.")
+    if isinstance(y, Tensor): y = y.detach().cpu()
+    try: classes, labels = np.unique(np.asarray(y), return_inverse=True)
+    except TypeError: raise InputError("The labels mix kinds that have no order: give names, or numbers.") from None
+    if labels.size != len(support):
+        raise InputError(f"There are {len(support)} support samples and {labels.size} labels: "
+                         "give one label for each.")
+    if classes.dtype.kind == "f" and (classes != np.round(classes)).any():
+        raise InputError("Unknown label type: continuous. Give a class to each row, a name or a whole number.")
+    if len(classes) < 2: raise InputError(f"All of the support is of one class, {classes}: a task needs at least 2.")
+    kept = support, torch.from_numpy(labels.reshape(-1)), base_mean
+    # a frozen dataclass keeps its fields, and may know a task beside them
+    vars(self).update(classes_=classes, n_features_in_=support.shape[1], _task=kept)
+    return self
+
+# %% ../../nbs/api/455_inference_base.ipynb #f3c2ffa2
+def _rows_of_task(x, what) -> Tensor:
+    "Features (sample, dim) of one task; whole numbers become floating-point."
+    if hasattr(x, "toarray"): raise TypeError(f"{what} is sparse: give {what}.toarray().")  # as scikit-learn has it
+    x = _as_tensor(x, what)
+    if x.ndim != 2:
+        raise InputError(f"{what} has shape {tuple(x.shape)}, but for one task it is (sample, dim): "
+                         "give one row a sample. Reshape your data.")
+    if x.is_complex(): raise InputError(f"Complex data not supported: {what} is of type {x.dtype}, take its real part.")
+    if 0 in x.shape:
+        n, dim = x.shape
+        raise InputError(f"{what} is empty, {n} sample(s), {dim} feature(s) (shape=({n}, {dim})) while a minimum of 1 "
+                         "is required.")
+    x = x if x.is_floating_point() else x.double()
+    _check_finite(what, x[None], largest_value(x[None]))
+    return x
+
+def _task_of(m):
+    "Support, labels and base mean of a method that was fitted; scikit-learn's own error where it was not."
+    if "_task" in vars(m): return m._task
+    sentence = f"{m.name} knows no task yet: call fit(support, y) first."
+    if "sklearn" not in sys.modules: raise InputError(sentence)
+    from sklearn.exceptions import NotFittedError
+    raise NotFittedError(sentence)
+
+# %% ../../nbs/api/455_inference_base.ipynb #e93b2cf7
+@patch
+def predict_proba(self: Method, query) -> np.ndarray:
+    "Probabilities (query, way) in the order of `classes_`."
+    support, labels, base_mean = _task_of(self)
+    query = _rows_of_task(query, "query")
+    if query.shape[1] != self.n_features_in_:
+        raise InputError(f"X has {query.shape[1]} features, but {type(self).__name__} is expecting "
+                         f"{self.n_features_in_} features as input: take both from the same backbone.")
+    return self(support[None], labels[None], query[None], base_mean)[0].cpu().numpy()
+
+@patch
+def predict(self: Method, query) -> np.ndarray:
+    "The most probable of `classes_` for each query."
+    p = self.predict_proba(query)
+    return self.classes_[p.argmax(-1)]
+
+@patch
+def score(self: Method, query, y) -> float:
+    "The share of queries that are given their label, 0 to 1."
+    return float((self.predict(query) == np.asarray(y)).mean())
+
+# %% ../../nbs/api/455_inference_base.ipynb #0d8fefe7
+@patch
+def get_params(self: Method, deep=True) -> dict:
+    "The hyper-parameters by name, as scikit-learn asks for them."
+    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+@patch
+def set_params(self: Method, **params) -> Method:
+    "Change hyper-parameters in place, as scikit-learn does on copies of its own."
+    for name in params: choose(name, self.get_params(), "parameter")
+    vars(self).update(dataclasses.replace(self, **params).get_params())
+    return self
+
+@patch
+def __sklearn_tags__(self: Method):
+    "What scikit-learn wants to know of a classifier."
+    from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+    return Tags(estimator_type="classifier", target_tags=TargetTags(required=True), transformer_tags=None,
+                regressor_tags=None, classifier_tags=ClassifierTags(), input_tags=InputTags())
+
+@patch
+def __sklearn_is_fitted__(self: Method) -> bool: return "_task" in vars(self)
 
 # %% ../../nbs/api/455_inference_base.ipynb #1fca2c01
 METHODS = {}  # all registered method classes by name
@@ -556,9 +709,12 @@ def register(cls):
 # %% ../../nbs/api/455_inference_base.ipynb #3ee93a8d
 _ENGINES = ("auto", "plain", "torch", "numba")
 
+@functools.cache
 def has_numba() -> bool:
-    "Whether the compiler numba is there."
-    return importlib.util.find_spec("numba") is not None
+    "Whether the compiler numba is there and can be imported."
+    try: importlib.import_module("numba")
+    except Exception: return False  # besides ImportError: numba refuses some versions of numpy in its own ways
+    return True
 
 def pick_engine(
     engine: str,  # `auto`, `plain`, `torch` (fast, any device) or `numba` (fastest, CPU)
@@ -600,3 +756,8 @@ class CL2NMixin:
     def prepare(self, support, query, base_mean):
         if self.centre == "none": return l2(support), l2(query)
         return cl2n(support, query, base_mean if self.centre == "base" else None)
+
+    def origin(self, support, base_mean) -> Float[Tensor, "#task dim"]:
+        "What is subtracted, for the compiled twins."
+        if self.centre == "support": return support.mean(1)
+        return base_mean.reshape(-1, support.shape[2]) if self.centre == "base" else torch.zeros_like(support[:1, 0])

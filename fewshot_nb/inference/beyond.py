@@ -7,16 +7,18 @@ __all__ = ['TIMADM', 'SoftKMeans', 'PADDLE', 'logistic_regression', 'instance_cr
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #ba91b527
 from dataclasses import dataclass
+import numpy as np
 import torch
 from fastcore.basics import patch
 from jaxtyping import Float, Int
 from torch import Tensor
-from fewshot_nb.inference.base import (
-    CL2NMixin, Method, check_engine, check_range, check_whole, class_logits, l2, one_hot, pick_engine, prototypes,
-    ranked_softmax, register)
+from .base import (
+    CL2NMixin, CompiledTwin, Method, check_engine, check_range, check_whole, class_logits, l2, one_hot, pick_engine,
+    prototypes, ranked_softmax, register)
 from ..losses import distance_logits
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #a38f9ddb
+# long: each field is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class TIMADM(Method):
@@ -30,6 +32,8 @@ class TIMADM(Method):
     name, title, source = "tim-adm", "TIM-ADM", "Boudiaf et al. 2020"
     scale_free = True
     engines = ("torch", "numba")
+    compiled = CompiledTwin("clustering._adm_tasks", 6, 8e-3)
+    cost = 4e-3
 
     def __post_init__(self):
         for weight in ("marginal", "conditional"):
@@ -52,7 +56,7 @@ def _assign(log_p, marginal, conditional):
     return (log_q - marginal/(1 + marginal)*log_q.logsumexp(-1, keepdim=True)).softmax(1)
 
 @patch
-def predict(self: TIMADM, support, labels, query, way):
+def answer(self: TIMADM, support, labels, query, way):
     "The classifier's probabilities after `steps` rounds of assignments and weights."
     W, Y = prototypes(support, labels, way), one_hot(labels, way, support.dtype).mT
     Z, n = torch.cat([support, query], 1), support.shape[1]
@@ -94,6 +98,8 @@ class SoftKMeans(Method):
     name, title, source = "soft-kmeans", "soft k-means", "Ren et al. 2018"
     scale_free = True
     engines = ("torch", "numba")
+    compiled = CompiledTwin("clustering._kmeans_tasks", 4, .8e-3)
+    cost = 0.5e-3
 
     def __post_init__(self):
         check_whole("steps", self.steps, 1)
@@ -104,7 +110,7 @@ class SoftKMeans(Method):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #97aafb32
 @patch
-def predict(self: SoftKMeans, support, labels, query, way):
+def answer(self: SoftKMeans, support, labels, query, way):
     "Assignments after `steps` rounds of assignments and centres."
     if pick_engine(self.engine, query) == "numba":
         from fewshot_nb.inference.kernels.clustering import kmeans_numba
@@ -181,6 +187,8 @@ class LRICI(Method):
     scale_free = True
     engines = ("torch", "numba")
     block = 64
+    compiled = CompiledTwin("ici._ici_tasks", 17, 70e-3)
+    cost = 4e-3
 
     def __post_init__(self):
         check_range("C", self.C)
@@ -194,7 +202,19 @@ class LRICI(Method):
 def _components(gram, n):
     "The first `n` principal components of samples with these inner products, as orthonormal rows."
     centre = gram - gram.mean(-1, keepdim=True)
-    return torch.linalg.eigh(centre - centre.mean(-2, keepdim=True))[1][..., -n:].mT.contiguous()
+    centre = centre - centre.mean(-2, keepdim=True)
+    if centre.device.type == "cpu" and centre.shape[-1] > _MANY*n: return torch.stack([_leading(c, n) for c in centre])
+    return torch.linalg.eigh(centre)[1][..., -n:].mT.contiguous()
+
+_MANY = 100  # samples for each component, from which on Lanczos' iteration is quicker than all eigenvectors
+
+def _leading(centre, n):
+    "The first `n` eigenvectors of one matrix as rows, by Lanczos' iteration to double precision."
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+    start = np.random.default_rng(0).standard_normal(len(centre))  # fixed, so that answers repeat
+    try: found = eigsh(centre.double().numpy(), n, v0=start)[1]
+    except ArpackNoConvergence: found = torch.linalg.eigh(centre.double())[1][:, -n:].numpy()
+    return torch.from_numpy(found.T.copy()).to(centre.dtype)
 
 def _grow(used, y, score, add, n_support):
     "`used` with up to `add` more queries of each class in `y`: those with the highest score."
@@ -205,7 +225,7 @@ def _grow(used, y, score, add, n_support):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #cda2ff43
 @patch
-def predict(self: LRICI, support, labels, query, way):
+def answer(self: LRICI, support, labels, query, way):
     "Probabilities of the logistic regression that all queries have joined."
     Z = torch.cat([support, query], 1)
     gram = Z @ Z.mT
@@ -234,6 +254,7 @@ def _rounds(self: LRICI, gram, Q, labels, way):
     return logits[..., n:]
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #c8f48fe0
+# long: each field is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class BAVARDAGE(CL2NMixin, Method):
@@ -251,6 +272,8 @@ class BAVARDAGE(CL2NMixin, Method):
     name, title, source = "bavardage", "BAVARDAGE", "Hu et al. 2023"
     engines = ("torch", "numba")
     takes_base = True
+    compiled = CompiledTwin("clustering._bayes_tasks", 4, 1e-3)
+    cost = 0.5e-3
 
     def __post_init__(self):
         super().__post_init__()
@@ -288,7 +311,7 @@ def _soft_kmeans(X, Y, n, temperature, steps):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #87a859f4
 @patch
-def predict(self: BAVARDAGE, support, labels, query, way):
+def answer(self: BAVARDAGE, support, labels, query, way):
     "Assignments after `vb_steps` rounds of variational Bayes from those of soft k-means."
     n, Y = support.shape[1], one_hot(labels, way, support.dtype)
     X, scaled = torch.cat([support, query], 1).chunk(2, -1)

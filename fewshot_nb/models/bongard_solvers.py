@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from ..core import InputError, choose
+from .core import seeded_torch
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #c4e5fe55
 SIDE_SHOTS = 6  # pictures of a side that are shown
@@ -264,6 +265,4 @@ def bongard_solver(
 ) -> nn.Module:
     "A fresh solver, a function of its seed alone."
     choose(name, list(SOLVERS), "solver")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return SOLVERS[name](width)
+    with seeded_torch(seed): return SOLVERS[name](width)

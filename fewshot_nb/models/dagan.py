@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError
 from .core import autocast, evaluating
-from .vae_ns import check_prototypes
+from .vae_ns import drawn_latents
 
 # %% ../../nbs/api/310_models_dagan.ipynb #540c7cf8
 def _layer(i, o, stride=1, norm=nn.BatchNorm2d, conv=nn.Conv2d):
@@ -85,6 +85,7 @@ class DAGAN(nn.Module):
             raise InputError(f"DA-GAN halves its images four times: image_size={image_size} is too small, "
                              "take 16 or more.")
         self.settings = dict(image_size=image_size, latent_dim=latent_dim, skips=skips, width=width, dropout=dropout)
+        self.image_size, self.latent_dim, self.skips = image_size, latent_dim, skips
         w, sizes = width, _sizes(image_size)
         self.stem = _layer(1, w, 2)
         channels = (1, w, w), (w, w, 2*w), (2*w, 2*w, 2*w)
@@ -114,7 +115,7 @@ def forward(
     seen, before = seen[:-1][::-1], None
     for k, block in enumerate(self.up):
         parts = [x]
-        if k and self.settings["skips"]: parts.append(seen[k - 1])
+        if k and self.skips: parts.append(seen[k - 1])
         if k < len(noise): parts.append(noise[k])
         before, x = block(before, torch.cat(parts, 1))
     return self.head(before).sigmoid()
@@ -129,13 +130,11 @@ def sample(
     block: int = 250,  # images drawn at once: bounds the memory, changes nothing else
 ) -> Float[Tensor, "class n 1 H W"]:  # probabilities of ink, 0 to 1
     "Samples of every concept from one prototype of it, by the batch norms' running statistics, without dropout."
-    check_prototypes(self, prototypes, n)
-    shape = len(prototypes), n, self.settings["latent_dim"]
+    z = drawn_latents(self, prototypes, n, generator).flatten(0, 1)
     with evaluating(self):
-        z = torch.randn(shape, generator=generator, device=prototypes.device).flatten(0, 1)
         shown = prototypes[:, None].expand(-1, n, -1, -1, -1).flatten(0, 1)
         drawn = [self(a, b) for a, b in zip(shown.split(block), z.split(block))]
-        return torch.cat(drawn).unflatten(0, shape[:2])
+        return torch.cat(drawn).unflatten(0, (len(prototypes), n))
 
 # %% ../../nbs/api/310_models_dagan.ipynb #7c151fff
 class PairCritic(nn.Module):

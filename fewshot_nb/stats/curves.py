@@ -165,12 +165,11 @@ def seed_paths(
 # %% ../../nbs/api/625_stats_curves.ipynb #96b095d7
 def straightness(
     points: Float[np.ndarray, "n 2"],  # of the plane
-) -> float:  # 0.5 to 1
-    """R2 of the best straight line through points, both axes in units of their spread: the share of
-    the first principal axis."""
-    z = np.asarray(points, float)
-    z = (z - z.mean(0))/np.where(z.std(0) > 0, z.std(0), 1)
-    return float(np.linalg.svd(z, compute_uv=False)[0]**2/(z**2).sum())
+) -> float:  # 0 to 1; NaN where one coordinate does not vary
+    "R2 of a straight line through points: the square of their correlation."
+    x, y = (np.asarray(points, float) - np.mean(points, 0)).T
+    spread = (x @ x)*(y @ y)
+    return float((x @ y)**2/spread) if spread > 0 else np.nan
 
 def path_length(
     line: Float[np.ndarray, "n 2"],  # points of the plane, in their order
@@ -215,7 +214,7 @@ def _over(ax, table, by, y, how, look):
     "One coordinate over the swept setting: models, mean curve and its standard deviation over seeds."
     t, c = seed_paths(table, by, how)
     c, ink = c[..., PLANE_AXES.index(y)], plots.COLOURS[look["colour"]]
-    ax.plot(table[by], table[y], look["marker"], ms=3.5, color=ink, mfc="none", mew=.8)
+    ax.plot(table[by], table[y], look["marker"], ms=3.5, color=ink, mfc=plots.mark_face(table, ink), mew=.8)
     ax.plot(t, c.mean(0), color=ink, lw=1.4, label=look["label"])
     if len(c) > 1:
         ax.fill_between(
@@ -227,9 +226,9 @@ def _through(ax, table, by, how, look, base):
     mean, sd = groups.mean(), groups.std().fillna(0)
     ax.errorbar(
         *mean.to_numpy().T, sd.recognizability, sd.diversity, fmt=look["marker"], color=ink, ms=3.5,
-        elinewidth=0.7, label=look["label"])
+        mfc=plots.mark_face(table, ink), elinewidth=0.7, label=look["label"])
     if base in mean.index:
-        ax.plot(*mean.loc[base], look["marker"], ms=9, color=ink)
+        ax.plot(*mean.loc[base], look["marker"], ms=9, color=ink, mfc=plots.mark_face(table, ink))
     line = seed_paths(table, by, how)[1].mean(0)
     ax.plot(*line.T, color=ink, lw=1.4)
     return line, ink

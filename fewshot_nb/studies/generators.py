@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from ..core import InputError, choose, settings_from, torch_rng
 from ..data.bank import Bank
+from ..models.core import seeded_torch
 from ..models.weights import filled, own_folder, read_weights, save_weights
 from ..models.dagan import DAGAN, PairCritic, critic_loss, generator_loss
 from ..models.vae_ns import VAENS
@@ -69,9 +70,7 @@ class GeneratorSettings:
 # %% ../../nbs/api/800_studies_generators.ipynb #a219b565
 def _seeded(seed, what, make):
     "What `make()` gives when torch's generator has a state of its own."
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_rng(seed, what).initial_seed())
-        return make()
+    with seeded_torch(torch_rng(seed, what).initial_seed()): return make()
 
 @patch
 def make(self: GeneratorSettings) -> nn.Module:
@@ -295,8 +294,17 @@ _TINY = {
     "vae-stn": dict(steps=12, attention_steps=4, batch=16, pairs="samples"),
     "da-gan-un": dict(steps=3, batch=8, pairs="samples"), "da-gan-rn": dict(steps=3, batch=8, pairs="samples"),
 }
+_HOURS = {  # batches and numbers of images of the paper, 30 epochs for the DA-GANs
+    "vae-ns": dict(
+        image_size=28, stem="patches", context_dim=128, steps=20_000, sets=32, context=5, lr=2e-3, context_weight=.1,
+        schedule="fall", annealing=False, augmentation="none", cut=True),
+    "vae-stn": dict(_SMALL["vae-stn"], latent_dim=16, state_dim=128, width=256, attention_steps=20, batch=128,
+                    steps=10_000),
+    "da-gan-un": dict(_SMALL["da-gan-un"], steps=5524, batch=32, critic_steps=5),
+}
+_HOURS["da-gan-rn"] = _HOURS["da-gan-un"]
 GENERATOR_PRESETS = dict(
-    paper={m: {} for m in GENERATORS}, gpu=_GPU, small=_SMALL,
+    paper={m: {} for m in GENERATORS}, gpu=_GPU, hours=_HOURS, small=_SMALL,
     tiny={m: {**_SMALL[m], **_TINY[m], "samples": 5} for m in GENERATORS})
 
 # %% ../../nbs/api/800_studies_generators.ipynb #cc5b8663

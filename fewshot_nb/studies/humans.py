@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['MADE', 'STUDY', 'class_places', 'class_distances', 'nearest_concepts', 'save_places', 'read_places', 'nearness_row',
-           'nearness_flops', 'human_concepts', 'models_and_people', 'nearness_radar']
+           'nearness_flops', 'human_concepts', 'models_and_people', 'varied_together', 'nearness_measures',
+           'simplicity_measure', 'nearness_radar']
 
 # %% ../../nbs/api/815_studies_humans.ipynb #04f3fc5a
 from pathlib import Path
@@ -12,15 +13,19 @@ import numpy as np, pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 from .. import core
+from ..claims.gates import first_gate, grid_gate
+from ..claims.rules import Estimate, Measure
 from ..engine import experiment as experiments
 from . import generation
 from . import sweeps
-from ..core import InputError, choose, read_arrays, save_arrays, torch_rng
+from ..core import InputError, choose, read_arrays, rng, save_arrays, torch_rng
 from .generation import Exam, fit_and_judged, setting_digest
 from fewshot_nb.studies.generators import (
     counted_in, generator_flops, read_generator, setting_columns, shipped_generator,
 )
 from ..metrics import distance_to_humans, plane_position
+from .generator_claims import sweep_gate, with_gates
+from .. import plots
 from ..models.core import parameter_count
 
 # %% ../../nbs/api/815_studies_humans.ipynb #f5ae2a46
@@ -170,7 +175,7 @@ def _parts(table, profile, out):
     yield table
     for name in STUDY:
         if name not in experiments.experiment_names(): continue
-        for sweep in (p for p in alike if p in experiments.find(name).profiles):
+        for sweep in (p for p in alike if p in experiments.find_experiment(name).profiles):
             more = sweeps.other_rows(name, sweep, None if profile == "committed" else out, source)
             if len(more): yield more[more.critics == critics]
 
@@ -179,14 +184,72 @@ def models_and_people(
     table: pd.DataFrame,  # of `exp_humans`
     profile: str,  # smoke, laptop, gpu, paper; or committed
     out="runs/results",  # the folder of all results
-) -> pd.DataFrame:  # experiment, model, seed, diversity, recognizability, the settings that are swept; distance
+) -> pd.DataFrame:  # experiment, model, seed, diversity, recognizability, the settings that are swept; gate, distance
     "Every model of the study with its distance to people, z-scored over all of them."
-    every = _each_once(list(_parts(table, profile, out)))
+    every = with_gates(_each_once(list(_parts(table, profile, out))))
+    every = every[(every.experiment != "exp_latent") | (every.gate == "")].reset_index(drop=True)
     swept = [k for k in ("beta", "context", "attention_steps", "latent_dim", "made", "preset") if k in every]
-    columns = ["experiment", "model", "seed", "diversity", "recognizability", *swept]
+    columns = ["experiment", "model", "seed", "diversity", "recognizability", *swept, "gate"]
     human = table.human_diversity.iloc[0], table.human_recognizability.iloc[0]
     distance = distance_to_humans(every[["diversity", "recognizability"]], human)
     return every[columns].assign(distance=distance)
+
+# %% ../../nbs/api/815_studies_humans.ipynb #near-004
+def _median(values, draws=2000):
+    "A median with its bootstrap interval."
+    values = np.asarray(values, float)
+    drawn = np.median(rng(0, "median").choice(values, (draws, len(values))), axis=1)
+    return Estimate(float(np.median(values)), *np.quantile(drawn, [.025, .975]).tolist(), len(values))
+
+def varied_together(
+    every: pd.DataFrame,  # of `models_and_people`
+) -> str:
+    "Whether context and beta of VAE-NS were ever changed together, as for the model that the paper finds nearest."
+    swept = every[every.model == "vae-ns"].reindex(columns=["context", "beta"]).dropna()
+    return "joint" if len(swept) and (swept != swept.mode().iloc[0]).all(axis=1).any() else "of one variable each"
+
+# %% ../../nbs/api/815_studies_humans.ipynb #near-005
+_OF_MODELS = {  # of each model: claims on its median distance and on its nearest one
+    "vae-ns": ("F1a", "F2d"), "vae-stn": ("F1d", "F3d"), "da-gan-un": ("F1b", "F4"), "da-gan-rn": ("F1c", "F4r")}
+
+def nearness_measures(
+    every: pd.DataFrame,  # of `models_and_people`
+    nearest: pd.DataFrame,  # its nearest row of each model, by model
+) -> dict:  # id of a claim -> `Measure`
+    "What the models' distances to people show (Fig. 5a)."
+    found, medians = {}, {}
+    for model, (middle, best) in _OF_MODELS.items():
+        own = every[every.model == model]
+        if not len(own): continue
+        medians[plots.MODELS[model]["label"]] = _median(own.distance)
+        found[middle] = Measure(_median(own.distance), "models", gate=sweep_gate(own))
+        found[best] = Measure(float(own.distance.min()), "models", gate=sweep_gate(own))
+    if len(medians) > 1: found["F1"] = Measure(medians, "models", gate=sweep_gate(every))
+    return found | _of_nearest(every, nearest)
+
+# %% ../../nbs/api/815_studies_humans.ipynb #near-006
+_OF_NEAREST_STN = dict(F3=("beta", 1.75, 3, "beta"), F3s=("attention_steps", 50, 70, "steps of attention"))
+
+def _of_nearest(every, nearest):
+    "The settings of the two autoencoders that are nearest to people, where they were swept."
+    found = {}
+    for id, (setting, low, high, name) in _OF_NEAREST_STN.items():
+        own = every[every.model == "vae-stn"]
+        if setting not in own or own[setting].nunique() < 3: continue
+        gate = first_gate(grid_gate(own[setting].dropna(), low, high, name), sweep_gate(own))
+        found[id] = Measure(float(nearest.loc["vae-stn", setting]), "models", gate=gate)
+    of_ns = nearest.reindex(index=["vae-ns"], columns=["context", "beta"]).iloc[0]
+    if of_ns.notna().all():
+        found["F2"] = Measure(of_ns.tolist(), "models", gate=sweep_gate(every[every.model == "vae-ns"]))
+    return found
+
+def simplicity_measure(
+    ink: dict,  # model -> ink of the concepts that it draws most as people do
+    table: pd.DataFrame,  # of `exp_humans`
+) -> Measure:
+    "Whether the concepts of VAE-STN have less ink than those of VAE-NS (Fig. 5b)."
+    two = {plots.MODELS[m]["label"]: np.asarray(ink[m], float) for m in ("vae-stn", "vae-ns")}
+    return Measure(two, "concepts", gate=sweep_gate(with_gates(table[table.model.isin(("vae-stn", "vae-ns"))])))
 
 # %% ../../nbs/api/815_studies_humans.ipynb #d8d889a4
 def nearness_radar(

@@ -24,6 +24,7 @@ from fewshot_nb.evaluation.omniglot import (
 from ..models import siamese as nets
 from ..models.core import embed, fresh
 from ..models.heads import attention_logits
+from ..train.loop import judged_in_stretches
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #d92870e1
 FIXED_EMBEDDINGS = {  # method -> (side of the images, embedding, head)
@@ -121,13 +122,13 @@ def train_with_curve(
     "Train in three stretches and judge after each."
     if not folder: raise InputError("A learning curve needs a folder for checkpoints: give `folder`.")
     _, end = _length(s)
-    curve = {}
-    for stop in sorted({max(1, end//4), max(1, end//2), end}):
-        net, state = train_protocol_method(_stopped(s, stop), data, device, folder)
+    def until(stop): return train_protocol_method(_stopped(s, stop), data, device, folder)
+    def judge(net):
         z, bank, head = learned_embedding(s, net, data, device)
         found = evaluate_embedding(z, bank, [s.split], head, s.problems, s.whole_seed, settings=[(20, 1)], runs=False)
-        curve[stop] = {r.protocol: round(float(r.error), 5) for r in found.itertuples()}
-    return net, state, curve
+        return {r.protocol: round(float(r.error), 5) for r in found.itertuples()}
+    stops = sorted({max(1, end//4), max(1, end//2), end})
+    return judged_in_stretches(stops, until, judge, Path(folder)/"checkpoints"/f"{s.name}.curve.json", repr(s))
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #cb1b8f51
 def _training_columns(s, net, state):

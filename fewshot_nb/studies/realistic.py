@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['METHOD_VARIANTS', 'INDUCTIVE_METHODS', 'PUBLISHED_METHODS', 'realistic_methods', 'method_variant', 'n_query_of',
-           'features_content', 'RealisticSettings', 'realistic_row', 'AlphaSweepSettings', 'alpha_sweep_row',
-           'ImbalanceSettings', 'imbalance_row', 'no_data', 'DirichletSettings', 'dirichlet_row', 'EntropySettings',
-           'entropy_row', 'pooled_cells', 'share_of_cells', 'smallest_cell']
+           'quiet_redraws', 'features_content', 'RealisticSettings', 'realistic_row', 'half_width_over',
+           'AlphaSweepSettings', 'alpha_sweep_row', 'ImbalanceSettings', 'imbalance_row', 'no_data',
+           'DirichletSettings', 'dirichlet_row', 'EntropySettings', 'entropy_row']
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #5dc3aab6
 import contextlib, dataclasses, functools, warnings
@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from fastcore.basics import patch
 from scipy import stats
 from .. import inference
-from ..claims.rules import Estimate
 from ..core import InputError, choose, content_digest, settings_from
 from .named_features import FEATURE_SETS, feature_source, named_features
 from ..evaluation.evaluate import evaluate, method_parameters
-from ..evaluation.intervals import over_tasks, paired
+from ..evaluation.intervals import over_images, over_tasks, paired
 from ..evaluation.tuning import BALANCE_PARAMETERS, tune_method
 from ..losses import alpha_divergence, alpha_entropy, alpha_entropy_gradient, log_alpha
-from ..samplers import TaskSpec, dirichlet, largest_remainder
+from ..samplers import TaskSpec, dirichlet, largest_remainder, task_stream
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #302a7201
 METHOD_VARIANTS = {"tim original": ("tim", dict(marginal=10.)), "tim no-marginal": ("tim", dict(marginal=0.))}
@@ -57,27 +56,39 @@ def n_query_of(bank, shot=5) -> int:
     return 25 if left >= 11 else 15  # so that few counts must be drawn again
 
 @contextlib.contextmanager
-def _redraws_stand_in_the_row():
+def quiet_redraws():
     "No warning of counts that were drawn again: their rate is a column."
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were drawn again")
         yield
 
-@functools.lru_cache(256)
-def _task_rows(features, data, part, m, spec, tasks, seed, device):
-    "Rows of one method instance on one kind of task."
+def _bank(features, data, part):
+    "The novel or the validation classes of a bank."
     found = _features(features, data)
     bank = found.validation if part == "validation" else found.novel
     if bank is None: raise InputError(f"{features} has no validation classes: take the test part only.")
-    if found.base_mean is None and m.needs_base: m = dataclasses.replace(m, centre="support")
-    with _redraws_stand_in_the_row(): return evaluate(bank, m, spec, tasks, seed, device, found.base_mean)
+    return bank
+
+# %% ../../nbs/api/830_studies_realistic.ipynb #0621ca5c
+@functools.lru_cache(256)
+def _task_rows(features, data, part, m, spec, tasks, seed, device):
+    "Rows of one method instance on one kind of task."
+    base_mean, bank = _features(features, data).base_mean, _bank(features, data, part)
+    if base_mean is None and m.needs_base: m = dataclasses.replace(m, centre="support")
+    with quiet_redraws(): return evaluate(bank, m, spec, tasks, seed, device, base_mean)
+
+@functools.lru_cache(8)
+def _drawn(features, data, spec, tasks, seed, part="novel"):
+    "The very tasks of `_task_rows`, and the labels of their bank."
+    labels = _bank(features, data, part).labels
+    with quiet_redraws(): return list(task_stream(labels, spec, tasks, seed)), labels
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #d5ac9b00
 @functools.lru_cache(256)
 def _tuned(method, features, data, shot, n_query, tasks, seed, device):
     "A method with its balance parameter tuned on validation classes."
     spec = TaskSpec(shot=shot, n_query=n_query)
-    with _redraws_stand_in_the_row():
+    with quiet_redraws():
         return tune_method(method, _features(features, data), spec, tasks, seed, device=device)[0]
 
 def features_content(
@@ -126,24 +137,24 @@ class _Cell:
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #2feab31e
 @patch
-def rows(self: _Cell, name):
-    "Under Dirichlet queries."
+def spec_of(self: _Cell, queries):
+    "The kind of tasks with `dirichlet`, `balanced` or `overlapping` queries; the last may be support images."
+    changes = dict(dirichlet={}, balanced=dict(marginal="balanced"), overlapping=dict(protocol="veilleux2021"))
+    return self.spec.replace(**changes[queries])
+
+@patch
+def rows(self: _Cell, name, queries="dirichlet"):
+    "A method under one kind of queries, with the settings published for it; overlapping ones for a quarter of tasks."
     s = self.settings
-    return _task_rows(s.features, self.data, "novel", self.method(name), self.spec, s.tasks, s.seed, self.device)
+    m = self.method(name, "balanced" if queries == "balanced" else "dirichlet")
+    tasks = max(2, s.tasks//4) if queries == "overlapping" else s.tasks
+    return _task_rows(s.features, self.data, "novel", m, self.spec_of(queries), tasks, s.seed, self.device)
 
 @patch
-def balanced_rows(self: _Cell, name):
-    "Under balanced queries, with the settings published for them."
-    s, spec = self.settings, self.spec.replace(marginal="balanced")
-    m = self.method(name, "balanced")
-    return _task_rows(s.features, self.data, "novel", m, spec, s.tasks, s.seed, self.device)
-
-@patch
-def overlapping_rows(self: _Cell, name):
-    "A quarter of the tasks, whose queries may be support images."
-    s, spec = self.settings, self.spec.replace(protocol="veilleux2021")
-    m, tasks = self.method(name), max(2, s.tasks//4)
-    return _task_rows(s.features, self.data, "novel", m, spec, tasks, s.seed, self.device)
+def drawn(self: _Cell):
+    "The tasks with Dirichlet queries, and the labels of their bank."
+    s = self.settings
+    return _drawn(s.features, self.data, self.spec, s.tasks, s.seed)
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #1482fc82
 def realistic_row(
@@ -157,17 +168,19 @@ def realistic_row(
     if smallest <= s.shot:
         return dict(accuracy=float("nan"), note=f"classes of {smallest} images are too small for {s.shot} shots")
     cell = _Cell(s, data, device)
-    ours, balanced = cell.rows(s.method), cell.balanced_rows(s.method)
+    ours, balanced = cell.rows(s.method), cell.rows(s.method, "balanced")
     change = ours.accuracy - balanced.accuracy
-    change_of_pt_map = cell.rows("pt-map").accuracy - cell.balanced_rows("pt-map").accuracy
+    change_of_pt_map = cell.rows("pt-map").accuracy - cell.rows("pt-map", "balanced").accuracy
     others = {name: cell.rows(name).accuracy for name in INDUCTIVE_METHODS if name != s.method}
     best = max(others, key=lambda name: others[name].mean())
-    overlapping = cell.overlapping_rows(s.method).accuracy
-    return {**_mean_scores(cell.method(s.method), ours), "balanced": balanced.accuracy.mean(),
-            **_paired("change", ours.accuracy, balanced.accuracy),
-            "best_inductive": best, **_paired("versus", ours.accuracy, others[best]),
-            **_paired("behind", cell.rows("alpha-tim").accuracy, ours.accuracy),
-            **_paired("beyond", change, change_of_pt_map),
+    overlapping = cell.rows(s.method, "overlapping").accuracy
+    drawn = cell.drawn()
+    return {**_mean_scores(cell.method(s.method), ours), **_over_units("accuracy", ours.accuracy, drawn),
+            "balanced": balanced.accuracy.mean(),
+            **_paired("change", ours.accuracy, balanced.accuracy, drawn, ["class"]),
+            "best_inductive": best, **_paired("versus", ours.accuracy, others[best], drawn),
+            **_paired("behind", cell.rows("alpha-tim").accuracy, ours.accuracy, drawn),
+            **_paired("beyond", change, change_of_pt_map, drawn, ["class"]),
             **_paired("overlap", overlapping, ours.accuracy[:len(overlapping)])}
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #31f22a9f
@@ -181,10 +194,27 @@ def _mean_scores(m, rows):
                 redraw_rate=redrawn/(redrawn + len(rows)), largest=rows.largest.mean(),
                 seconds_per_1000=1000*rows.seconds.mean(), note=rows.note.iloc[0])
 
-def _paired(name, a, b):
-    "A paired difference as three columns."
+# %% ../../nbs/api/830_studies_realistic.ipynb #6c2abe2a
+def _paired(name, a, b, drawn=None, units=("image", "class")):
+    "A paired difference as columns: its mean, p, and half widths over tasks and, of `drawn` ones, over their units."
     d = paired(a, b)
-    return {name: d.mean, f"{name}_half": d.half, f"{name}_p": d.p}
+    over = {} if drawn is None else _over_units(name, np.subtract(a, b), drawn, units)
+    return {name: d.mean, f"{name}_half": d.half, f"{name}_p": d.p, **over}
+
+def _over_units(name, x, drawn, units=("image", "class")):
+    "Half widths of a mean over tasks, as columns by unit."
+    tasks, labels = drawn
+    return {f"{name}_over_{unit}": half_width_over(x, tasks, labels, unit) for unit in units}
+
+def half_width_over(
+    x,  # (task,) a score
+    tasks,  # of these scores
+    labels,  # of the samples of their bank
+    unit: str,  # "image" or "class"
+) -> float:
+    "A half width; NaN where a task takes every image of a class, or every class: then none can be left out."
+    try: return over_images(x, tasks, labels, unit).half
+    except InputError: return float("nan")
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #6aa9fffb
 @dataclass(frozen=True)
@@ -197,21 +227,27 @@ class AlphaSweepSettings:
     tasks: int = 10_000
     seed: int = 0  # of the tasks
 
+# %% ../../nbs/api/830_studies_realistic.ipynb #62e69918
 def alpha_sweep_row(
     setting: dict,  # of `AlphaSweepSettings`
     data="auto",  # where features are found, as `named_features` takes it
     device="cpu",  # where methods run
 ) -> dict:
-    "A row of `exp_alpha_sweep`."
+    "A row of `exp_alpha_sweep`; `cost`: the accuracy of the method's preset less its own, on the same tasks."
     s = settings_from(AlphaSweepSettings, setting, counts=("shot", "tasks"))
     method, _, value = s.point.rpartition(" ")
     name, _ = choose(method, BALANCE_PARAMETERS, "method with a balance parameter")
-    m = dataclasses.replace(inference.METHODS[method].published(s.shot), **{name: float(value)})
+    preset = inference.METHODS[method].published(s.shot)
+    m = dataclasses.replace(preset, **{name: float(value)})
     part, a = choose(s.part, dict(validation=("validation", 1.), test=("novel", 2.)), "part")
     n_query = n_query_of(_features(s.features, data).novel, s.shot)
     spec = TaskSpec(shot=s.shot, n_query=n_query, marginal=f"dirichlet({a!r})")
-    rows = _task_rows(s.features, data, part, m, spec, s.tasks, s.seed, device)
-    return dict(method=method, parameter=name, value=float(value), a=a, **_mean_scores(m, rows))
+    drawn = _drawn(s.features, data, spec, s.tasks, s.seed, part)
+    ours, at_preset = (_task_rows(s.features, data, part, which, spec, s.tasks, s.seed, device)
+                       for which in (m, preset))
+    return dict(method=method, parameter=name, value=float(value), preset=float(getattr(preset, name)), a=a,
+                **_mean_scores(m, ours), **_over_units("accuracy", ours.accuracy, drawn),
+                **_paired("cost", at_preset.accuracy, ours.accuracy, drawn))
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #77eb6d7d
 @dataclass(frozen=True)
@@ -225,6 +261,7 @@ class ImbalanceSettings:
     tasks: int = 10_000
     seed: int = 0  # of the tasks
 
+# %% ../../nbs/api/830_studies_realistic.ipynb #428c3ab6
 def imbalance_row(
     setting: dict,  # of `ImbalanceSettings`
     data="auto",  # where features are found, as `named_features` takes it
@@ -232,8 +269,15 @@ def imbalance_row(
 ) -> dict:
     "A row of `exp_imbalance`; the method keeps its settings for Dirichlet queries throughout, as in the paper."
     s = settings_from(ImbalanceSettings, setting, counts=("shot", "n_query", "tasks"))
-    m, spec = method_variant(s.method, s.shot), TaskSpec(shot=s.shot, n_query=s.n_query, marginal=s.marginal)
-    row = _mean_scores(m, _task_rows(s.features, data, "novel", m, spec, s.tasks, s.seed, device))
+    spec = TaskSpec(shot=s.shot, n_query=s.n_query, marginal=s.marginal)
+    def rows_of(name, spec):
+        m = method_variant(name, s.shot)
+        return _task_rows(s.features, data, "novel", m, spec, s.tasks, s.seed, device)
+    ours, drawn = rows_of(s.method, spec), _drawn(s.features, data, spec, s.tasks, s.seed)
+    balanced, inductive = rows_of(s.method, spec.replace(marginal="balanced")), rows_of("simpleshot", spec)
+    row = {**_mean_scores(method_variant(s.method, s.shot), ours), **_over_units("accuracy", ours.accuracy, drawn),
+           **_paired("loss", balanced.accuracy, ours.accuracy, drawn, ["class"]),
+           **_paired("lead", ours.accuracy, inductive.accuracy, drawn)}
     return {k: v for k, v in row.items() if k != "n_query"}  # a setting already
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #78c33e98
@@ -283,33 +327,3 @@ def entropy_row(
     error = (alpha_entropy(q, s.alpha) - by_divergence).abs().max()
     return dict(gradient_middle=gradient(s.middle), gradient_edge=min(gradient(s.edge), gradient(1 - s.edge)),
                 identity_error=float(error))
-
-# %% ../../nbs/api/830_studies_realistic.ipynb #25a436e7
-def pooled_cells(
-    rows,  # rows of `exp_realistic` or the like
-    column: str,  # a column with a neighbour `<column>_half`
-    sign: float = 1.,  # -1 turns changes into drops
-) -> Estimate:
-    "The mean of a column over cells, in points, with the interval that the cells' own intervals give it."
-    if not len(rows): raise InputError(f"There are no rows to pool {column!r} over: compute them first.")
-    mean = 100*sign*rows[column].mean()
-    half = 100*np.sqrt((rows[f"{column}_half"]**2).sum())/len(rows)
-    return Estimate(mean, mean - half, mean + half, len(rows))
-
-# %% ../../nbs/api/830_studies_realistic.ipynb #c1a3066e
-def share_of_cells(
-    rows,  # as for `pooled_cells`
-    column: str,  # a column with a neighbour `<column>_half`
-    sign: float = 1.,  # -1 for the share below 0
-) -> Estimate:
-    "The share of cells with a difference above 0; from those where that is certain to those where it is possible."
-    d, half = sign*rows[column], rows[f"{column}_half"]
-    return Estimate((d > 0).mean(), (d - half > 0).mean(), (d + half > 0).mean(), len(rows))
-
-def smallest_cell(
-    rows,  # as for `pooled_cells`
-    column: str,  # a column with a neighbour `<column>_half`
-    sign: float = 1.,  # -1 for the largest
-) -> Estimate:
-    "The smallest difference of any cell, in points, with that cell's interval."
-    return pooled_cells(rows.loc[[(sign*rows[column]).idxmin()]], column)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['State', 'save_checkpoint', 'restore_checkpoint', 'TrainingBrokeDown', 'run_steps', 'descend', 'epoch_batch', 'Watch',
-           'keep_freed_memory']
+           'keep_freed_memory', 'judged_in_stretches']
 
 # %% ../../nbs/api/350_train_loop.ipynb #3249c6bd
 import contextlib, ctypes, json, math, os, time, warnings, zipfile
@@ -156,7 +156,7 @@ def run_steps(
     desc: str = "training",  # for the progress bar
     stop=None,  # `stop(state)` is asked between steps and ends the training early
     watch=None,  # `watch(state)` is called after every `look` steps, say to draw samples; it changes nothing
-    look: int = 1000,  # how often
+    look: int | set = 1000,  # how often; or after which steps
 ) -> State:
     "Train up to `steps` steps, resuming from `checkpoint`: killed or not, a run ends with the same bits on a CPU."
     if steps < 0: raise InputError(f"A training needs a number of steps of 0 or more, but steps={steps} was given.")
@@ -171,12 +171,16 @@ def run_steps(
             state.step += 1
             _note(state, scalars, log)
             _move_bar(bar, state, log)
-            if watch and state.step % look == 0: watch(state)
+            if watch and _is_time(state.step, look): watch(state)
             if ended() or (every and state.step % every == 0) or clock.since() > seconds:
                 _keep(state, checkpoint, settings, clock)
     return state
 
 # %% ../../nbs/api/350_train_loop.ipynb #c5f05474
+def _is_time(step, look):
+    "Whether to look after a step: every so many, or after those that are named."
+    return step in look if isinstance(look, (set, frozenset)) else step % look == 0
+
 class _Clock:
     "Seconds since it was last read."
     def __init__(self): self.started = time.monotonic()
@@ -287,3 +291,26 @@ def keep_freed_memory():
     with contextlib.suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         for option, value in (no_mmap, no_trim, grow_by_128_mb): mallopt(option, value)
+
+# %% ../../nbs/api/350_train_loop.ipynb #cu0e0002
+def judged_in_stretches(
+    stops,  # steps after which to judge, the fewest first
+    train_until,  # steps -> (net, State); goes on from its own checkpoint
+    judge,  # net -> {measure: value}
+    file=None,  # where judgements are kept until the training is done; None: nowhere
+    training: str = "",  # what names the training, its settings for instance: another one's file is not read
+) -> tuple:  # (net, State, {steps: {measure: value}})
+    "Train in stretches and judge after each."
+    file, curve = file and Path(file), {}
+    if file and file.is_file():
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        curve = kept["curve"] if kept["training"] == training else {}
+    for stop in stops:
+        net, state = train_until(stop)
+        if str(stop) in curve or state.step != stop: continue
+        curve[str(stop)] = judge(net)
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with written_whole(file) as whole:
+                Path(whole).write_text(json.dumps(dict(training=training, curve=curve)), encoding="utf-8")
+    return net, state, {int(step): curve[step] for step in sorted(curve, key=int)}

@@ -15,7 +15,7 @@ from ..models.core import embed
 from ..models.critics import fresh_critic
 from ..models.heads import prototype_logits
 from ..models.metric import PrototypicalNet
-from ..samplers import TaskSpec, stream
+from ..samplers import TaskSpec, task_stream
 from .episodic import LearnerTraining, episodes, train_learner
 from .schedules import staircase
 
@@ -90,7 +90,7 @@ def few_shot_accuracy(
 ) -> tuple:  # (mean accuracy, its standard error over tasks), both 0..1
     "ProtoNet accuracy on `n_tasks` random tasks with random support."
     z, right = embed(model, bank, "embedding") if embeddings is None else embeddings, []
-    for batch in stream(bank, TaskSpec(way=way, shot=shot, n_query=n_query or 5*way), n_tasks, seed, batch=64):
+    for batch in task_stream(bank, TaskSpec(way=way, shot=shot, n_query=n_query or 5*way), n_tasks, seed, batch=64):
         batch = batch.to(z.device)
         logits = prototype_logits(z[batch.support].unflatten(1, (way, shot)), z[batch.query])
         right.append((logits.argmax(-1) == batch.query_labels).float().mean(1))

@@ -15,7 +15,7 @@ from ..core import InputError, choose, device as find_device, torch_rng
 from ..data.bank import Bank
 from ..models.core import fresh
 from ..models.siamese import Siamese
-from ..samplers import TaskSpec, stream
+from ..samplers import TaskSpec, task_stream
 from .loop import State, descend, run_steps
 from .schedules import milestones
 
@@ -40,7 +40,7 @@ def siamese_problems(
 
 # %% ../../nbs/api/415_train_siamese.ipynb #19c76353
 def _independent_problems(bank, spec, batch, seed, steps, start):
-    for b in stream(bank, spec, (steps - start)*batch, seed, batch=batch, start=start*batch):
+    for b in task_stream(bank, spec, (steps - start)*batch, seed, batch=batch, start=start*batch):
         order = b.query_labels.argsort(dim=1, stable=True)
         query = b.query.gather(1, order)
         yield b.support.unflatten(1, (spec.way, spec.shot)), query.unflatten(1, (spec.way, -1))
@@ -50,7 +50,7 @@ def _shared_problems(bank, spec, batch, seed, steps, start):
     big = spec.replace(shot=1, n_query=spec.way)
     samples, per_class = bank.by_class().cpu(), bank.n//bank.classes
     images = spec.shot + spec.n_query//spec.way
-    for i, b in enumerate(stream(bank, big, steps - start, seed, batch=1, start=start), start):
+    for i, b in enumerate(task_stream(bank, big, steps - start, seed, batch=1, start=start), start):
         g = torch_rng(seed, "shared", i)
         pick = torch.rand(batch, spec.way, per_class, generator=g).argsort(-1)[..., :images]
         mine = samples[b.classes[0]].expand(batch, -1, -1).gather(2, pick)

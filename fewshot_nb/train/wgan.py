@@ -60,7 +60,7 @@ def train_adversarial(
     for net in (*models, *critics): net.to(where)
     table, prototypes = pair_tables(bank, how.pairs, prototypes)
     state, at_once = _adversarial_state(models, critics, seeds, where, lr, how.betas)
-    fresh_pairs = _draws(bank, table, prototypes, batch, models[0].settings["latent_dim"], state, len(seeds))
+    fresh_pairs = _draws(bank, table, prototypes, batch, models[0].latent_dim, state, len(seeds))
     step = _adversarial_step(state, at_once, fresh_pairs, batch, schedule, how, where)
     def hand_back(state, then=None):
         if len(seeds) > 1:

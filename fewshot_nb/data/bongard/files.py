@@ -186,19 +186,31 @@ def read_released(
     listed = [(part, name) for part in split for name in split[part]]
     if not listed: raise InputError(f"{str(folder)!r} lists no problems: fetch {RELEASED_SPLIT} again.")
     kinds = [_split_name(name, part) for part, name in listed]
-    paths, texts = [], []
-    for (part, name), kind in zip(listed, kinds):
-        home = folder/RELEASED_FOLDERS[kind]
-        if name not in programs[kind]:
-            raise InputError(f"The problem {name!r} of {part} has no programs in {str(home)!r}: fetch the set again.")
-        _check_programs(name, programs[kind][name], check)
-        texts.append(programs[kind][name])
-        paths += [home/"images"/name/str(label)/f"{k}.png" for label in (0, 1) for k in range(7)]
+    for (part, name), kind in zip(listed, kinds): _check_listed(folder, part, name, kind, programs, check)
+    texts = [programs[kind][name] for (_, name), kind in zip(listed, kinds)]
+    paths = [p for (_, name), kind in zip(listed, kinds) for p in _picture_paths(folder, name, kind)]
     missing = check and next((p for p in paths if not p.is_file()), None)
     if missing: raise InputError(f"The picture {str(missing)!r} is missing: the folder is not whole.")
     names, parts = [name for _, name in listed], [PROBLEM_SPLITS.index(part) for part, _ in listed]
-    concepts = [" and ".join(n.split("_", 1)[1].rsplit("_", 1)[0].split("-")) for n in names]
+    concepts = [_concept_in(name) for name in names]
     return ReleasedProblems(PictureFiles(paths), np.array(kinds), names, concepts, np.array(parts), programs=texts)
+
+# %% ../../../nbs/api/190_data_bongard_files.ipynb #12c9b463
+def _check_listed(folder, part, name, kind, programs, check):
+    "Refuse a problem without programs, or with some of another layout."
+    if name not in programs[kind]:
+        home = str(folder/RELEASED_FOLDERS[kind])
+        raise InputError(f"The problem {name!r} of {part} has no programs in {home!r}: fetch the set again.")
+    _check_programs(name, programs[kind][name], check)
+
+def _picture_paths(folder, name, kind):
+    "The files of a problem's 14 pictures."
+    home = folder/RELEASED_FOLDERS[kind]/"images"/name
+    return [home/str(label)/f"{k}.png" for label in (0, 1) for k in range(7)]
+
+def _concept_in(name):
+    "The concept that the name of a problem tells: square and moon of bd_square-moon_0012."
+    return " and ".join(name.split("_", 1)[1].rsplit("_", 1)[0].split("-"))
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #e7715190
 def program_strings(

@@ -12,7 +12,7 @@ from ..base import one_hot
 
 # %% ../../../nbs/api/460_inference_kernels_common.ipynb #dc35de69
 try: from numba import njit
-except ImportError: njit = None  # some machines lack the compiler; nothing below is called then
+except Exception: njit = None  # some machines lack the compiler or have a broken one; nothing below is called then
 
 # %% ../../../nbs/api/460_inference_kernels_common.ipynb #3ea82ef4
 def _jit(function):

@@ -1,0 +1,206 @@
+"The command `fewshot_nb claims`: one screen, its choices, other programs, plain terminals, and an answer at once."
+import csv
+import io
+import json
+import os
+import pty
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from fewshot_nb.claims.overview import EVIDENCE, SHORT_NAMES, answer_of, leading_rows, telling_rows
+from fewshot_nb.cli import claims as command
+from fewshot_nb.cli.main import main
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ledger():
+    "The committed ledger, judged before anything is timed."
+    return command.kept_ledger()[0]
+
+
+@pytest.fixture
+def said(capsys, monkeypatch, tmp_path):
+    "What the command prints, at 80 columns, in a folder without runs."
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    def said(*args):
+        with pytest.raises(SystemExit) as e: main(["claims", *map(str, args)])
+        out = capsys.readouterr()
+        assert e.value.code == 0, out.err
+        return out.out
+    return said
+
+
+@pytest.fixture
+def refused(capsys):
+    "The one sentence with which the command refuses."
+    def refused(*args):
+        with pytest.raises(SystemExit) as e: main(["claims", *map(str, args)])
+        sentence = capsys.readouterr().err.strip()
+        assert e.value.code == 1 and "\n" not in sentence
+        return sentence
+    return refused
+
+
+def run(*args, **env):
+    "The command in a process of its own: standard output as bytes."
+    done = subprocess.run(
+        [sys.executable, "-m", "fewshot_nb", "claims", *args], env={**os.environ, "COLUMNS": "80", **env},
+        capture_output=True, check=True)
+    return done.stdout
+
+
+def test_one_screen_of_80_columns(said, ledger):
+    lines = said().splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) <= 60
+    totals = [line for line in lines if line.startswith(EVIDENCE) and len(line.split()) == 12]
+    assert [line.split()[0] for line in totals] == list(EVIDENCE)
+    claims = len({(r["paper"], r["id"]) for r in ledger})
+    counted = sum(int(n) for line in totals for n in line.split()[1:] if n != ".")
+    assert counted == claims and f"{claims} claims of five papers" in lines[0]
+    assert sum(line[:2] in ("+ ", "x ", "? ") for line in lines) == 10
+
+
+@pytest.mark.parametrize("width", [40, 80, 132])
+def test_lines_break_at_words(said, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    listed = said("--paper", "bongard", "--all").split("\n\n")[-1]
+    assert max(map(len, listed.splitlines())) <= width
+    monkeypatch.setenv("COLUMNS", "2000")
+    assert listed.split() == said("--paper", "bongard", "--all").split("\n\n")[-1].split()  # no word is broken
+
+
+@pytest.mark.parametrize("name, paper", [
+    ("generation", "generation"), ("diversity", "generation"), ("transductive", "alpha_tim"),
+    ("alpha-tim", "alpha_tim"), ("alpha_tim", "alpha_tim"), ("omniglot", "omniglot_eval"),
+    ("protocols", "omniglot_eval"), ("bongard", "bongard"), ("stability", "stability"),
+    ("Reproducibility", "stability")])
+def test_names_that_a_person_would_try(said, name, paper):
+    rows = json.loads(said("--paper", name, "--format", "json"))
+    assert rows and {r["paper"] for r in rows} == {paper}
+
+
+@pytest.mark.parametrize("args, words", [
+    (["--paper", "generations"], "Unknown paper 'generations': did you mean generation"),
+    (["--verdict", "reproducd"], "Unknown verdict 'reproducd': did you mean reproduced"),
+    (["--kind", "train"], "Unknown kind 'train': did you mean trained"),
+    (["--experiment", "bta"], "Unknown experiment 'exp_bta': did you mean exp_beta"),
+    (["--format", "xml"], "Unknown format 'xml'"),
+    (["--out", "nowhere"], "There are no verdicts under")])
+def test_what_is_not_there_is_refused_in_one_sentence(refused, args, words):
+    assert words in refused(*args)
+
+
+def test_choices(said, ledger):
+    def of(*args): return json.loads(said(*args, "--format", "json"))
+    assert {r["experiment"] for r in of("--experiment", "beta")} == {"exp_beta"}
+    assert {r["evidence"] for r in of("--kind", "parity")} == {"parity"}
+    assert {r["kind"] for r in of("--kind", "order")} == {"order"}
+    assert {r["verdict"] for r in of("--verdict", "not measured")} == {"not measured"}
+    every = {r["verdict"] for r in leading_rows(ledger)}
+    assert {r["verdict"] for r in of("--verdict", "not judged")} == {v for v in every if v.startswith("not judged")}
+    for gate in (v for v in every if v.startswith("not judged: ")):
+        assert {r["verdict"] for r in of("--verdict", gate.partition(": ")[2])} == {gate}
+    assert "No claim of" in said("--paper", "omniglot", "--verdict", "recomputation disagrees", "--kind", "parity")
+
+
+def test_formats_are_clean(said, ledger):
+    claims = {(r["paper"], r["id"]) for r in ledger}
+    table = list(csv.DictReader(io.StringIO(said("--format", "csv"))))
+    assert {(r["paper"], r["id"]) for r in table} == claims and len(table) == len(claims)
+    assert {"verdict", "statement", "evidence", "others"} <= set(table[0])
+    rows = json.loads(said("--format", "json"))
+    assert sum(1 + len(r["others"]) for r in rows) == len(ledger)
+    lines = said("--format", "markdown").splitlines()
+    assert len(lines) == len(claims) + 2 and {line.replace("\\|", "").count("|") for line in lines} == {7}
+
+
+def test_every_claim_is_told_once(said, ledger):
+    out = said("--all")
+    heads = [line for line in out.splitlines() if line[:2] in ("+ ", "x ", "? ")]
+    assert len(heads) == len({(r["paper"], r["id"]) for r in ledger})
+
+
+def test_failures_stand_as_high_as_successes(ledger):
+    rows = leading_rows(ledger)
+    told = telling_rows(rows)
+    answers = [answer_of(r["verdict"]) for r in told]
+    with_noes = {r["paper"] for r in rows if answer_of(r["verdict"]) == "no"}
+    assert len(told) == 10 and {r["paper"] for r in told[:5]} == set(SHORT_NAMES)
+    assert answers[:5].count("no") == len(with_noes)
+
+
+def test_plain_when_piped_and_coloured_on_a_terminal():
+    assert b"\x1b" not in run()
+    assert b"\x1b" in on_a_terminal()
+    assert b"\x1b" not in on_a_terminal(NO_COLOR="1")
+    assert b"\x1b" not in on_a_terminal(TERM="dumb")
+
+
+def on_a_terminal(**env):
+    "What the command writes to a terminal."
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", **env}
+    process = subprocess.Popen([sys.executable, "-m", "fewshot_nb", "claims"], stdout=theirs, env=env)
+    os.close(theirs)
+    found = b""
+    while True:
+        try: more = os.read(ours, 65536)
+        except OSError: break
+        if not more: break
+        found += more
+    os.close(ours)
+    assert process.wait() == 0
+    return found
+
+
+def test_letters_that_a_terminal_lacks_are_spelled_out():
+    out = run("--all", PYTHONIOENCODING="cp1252").decode("cp1252")
+    assert ">= " in out and "?" not in [line[2:3] for line in out.splitlines()]
+
+
+def test_a_reader_may_leave_early():
+    pipe = subprocess.run(
+        f"{sys.executable} -m fewshot_nb claims --all | head -1", shell=True, capture_output=True, text=True)
+    assert "claims of five papers" in pipe.stdout and pipe.stderr == ""
+
+
+def test_it_answers_at_once():
+    "Seconds of the processor: those of the clock depend on what else runs."
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5
+
+
+def test_a_change_of_the_evidence_is_seen(monkeypatch, tmp_path):
+    "The kept ledger is of the claims, measures and rules that it was judged by, or it is judged anew."
+    before = command.ledger_fingerprint()
+    more = tmp_path/"claims.csv"
+    more.write_text("another claim")
+    sources = command._sources()
+    monkeypatch.setattr(command, "_sources", lambda: [*sources, ("papers/more.csv", more)])
+    assert command.ledger_fingerprint() != before
+    assert command._read_ledger(command.cache_dir()/f"ledger-{before}.json", command.ledger_fingerprint()) is None
+
+
+def test_the_committed_ledger_is_of_this_content():
+    "It answers at once wherever the package is; whoever changes claims, measures or rules keeps it anew."
+    kept = command.experiments_folder()/"results/ledger.json"
+    assert command._read_ledger(kept, command.ledger_fingerprint()), "run `fewshot_nb claims --anew`"
+
+
+def test_own_runs_change_no_count(said, tmp_path):
+    from dataclasses import replace
+    from fewshot_nb.engine.experiment import open_experiment
+    before = said()
+    mine = tmp_path/"runs/results/exp_beta/smoke-omniglot"
+    mine.mkdir(parents=True)
+    page = replace(open_experiment("exp_beta", None, profile="committed"), asked="smoke", profile="smoke", folder=mine)
+    page.judge("generation", {"H1": 1.2863}, critics="own")
+    assert said().startswith(before.rstrip("\n"))
+    rows = json.loads(said("--out", "runs/results", "--format", "json"))
+    assert [(r["id"], r["profile"]) for r in rows] == [("H1", "smoke")]

@@ -1,0 +1,226 @@
+"""The command as a newcomer types it: any file of features, several files, every format, any width."""
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fewshot_nb.cli.main import app
+from fewshot_nb.core import InputError
+
+WORDS = np.repeat([f"class {i}" for i in range(8)], 50)
+MEANS = np.random.default_rng(1).normal(size=(8, 12))[np.arange(400)//50]
+
+def numbers(spread=1.5, seed=0):
+    return (MEANS + spread*np.random.default_rng(seed).normal(size=MEANS.shape)).astype("f4")
+
+def said(*args, code=0):
+    done = CliRunner().invoke(app, list(map(str, args)), catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done
+
+LINE = ["--methods", "protonet", "bd-cspn", "--shots", "1", "--tasks", "30", "--queries", "20"]
+
+def write_csv(path):
+    import pandas as pd
+    pd.DataFrame(numbers()).assign(label=WORDS).to_csv(path, index=False)
+
+def write_npy(path):
+    np.save(path, numbers())
+    path.with_name("f_labels.txt").write_text("\n".join(WORDS))
+
+FILES = {
+    "f.npz": lambda p: np.savez(p, my_embeddings=numbers(), species=WORDS), "f.csv": write_csv, "f.npy": write_npy,
+    "g.npz": lambda p: np.savez(p, X=numbers(), y=WORDS),
+    "f.pt": lambda p: torch.save((torch.tensor(numbers()), torch.arange(400)//50), p)}
+
+@pytest.mark.parametrize("name", FILES)
+def test_any_file_gives_the_same_tasks(name, tmp_path):
+    FILES[name](tmp_path/name)
+    done = said("evaluate", tmp_path/name, *LINE, "--format", "json", "--out", tmp_path/"out")
+    found = {r["method"]: r["accuracy"] for r in json.loads(done.stdout) if r["marginal"] != "balanced"}
+    from fewshot_nb import evaluate
+    t = evaluate(numbers(), WORDS, methods=["protonet", "bd-cspn"], shots=1, n_tasks=30, n_query=20).numbers
+    true = t[t.marginal != "balanced"].set_index("method").accuracy.to_dict()
+    assert found == pytest.approx(true, abs=1e-6)
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits(tmp_path, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(tmp_path)
+    np.savez("f.npz", x=numbers(), y=WORDS)
+    text = said("evaluate", "f.npz", *LINE, "--plot", "p.png", "--sort", "name").stdout
+    lines = text.splitlines()
+    assert max(map(len, lines[:-1])) <= width and "* the best" in text
+    assert [s.split()[0] for s in lines if s[:7] in ("bd-cspn", "protone")] == ["bd-cspn", "protonet"]
+    assert (tmp_path/"p.png").stat().st_size > 5000
+    assert "accuracy: mean accuracy over tasks" in said("evaluate", "f.npz", *LINE, "--explain").stdout
+
+@pytest.mark.parametrize("format, sign", [("markdown", "| method |"), ("latex", r"\toprule"), ("csv", "data,content")])
+def test_a_format_is_alone_on_the_output(tmp_path, format, sign):
+    np.savez(tmp_path/"f.npz", x=numbers(), y=WORDS)
+    done = said("evaluate", tmp_path/"f.npz", *LINE, "--format", format, "--out", tmp_path/"out")
+    assert sign in done.stdout and "rows in" not in done.stdout and "rows in" in done.stderr
+
+def test_several_files_are_compared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("worse.npz", features=numbers(3.), labels=WORDS, paths=np.arange(400))
+    order = np.random.default_rng(0).permutation(400)
+    np.savez("better.npz", features=numbers(1.)[order], labels=WORDS[order], paths=order)
+    one, other = (said(command, "worse.npz", "better.npz", *LINE).stdout for command in ("evaluate", "compare"))
+    assert one == other and "worse is ahead with 0, better is ahead with 2" in " ".join(one.split())
+
+BAD = [
+    (["evaluate", "two.npz"], "two.npz has several arrays that may be the features, a (400, 12), b (400, 12)"),
+    (["evaluate", "bare.npy"], "bare.npy has no labels"), (["evaluate", "bare.npy", "--labels", "no.txt"], "no file"),
+    (["evaluate", "f.npz", "--protocol", "omniglot"], "write fewshot_nb omniglot EMBEDDING"),
+    (["evaluate", "f.npz", "--sort", "acuracy"], "did you mean accuracy"),
+    (["evaluate", "f.npz", "--format", "tex"], "did you mean latex"),
+    (["evaluate", "f.npz", "--plot", "p.gif"], "Unknown kind of picture '.gif'"),
+    (["evaluate", "f.npz", "short.npz"], "400 rows in f and 399 rows in short"),
+    (["evaluate", "f.npz", "g.npz", "--tune"], "--tune has a meaning only for one file"),
+    (["compare", "f.npz"], "two files or more"), (["compare", "f.npz", "f.npz"], "given twice")]
+
+@pytest.mark.parametrize("args, words", BAD)
+def test_bad_input_is_one_sentence(args, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("f.npz", x=numbers(), y=WORDS)
+    np.savez("short.npz", x=numbers()[1:], y=WORDS[1:])
+    np.savez("two.npz", a=numbers(), b=numbers(), y=WORDS)
+    np.save("bare.npy", numbers())
+    with pytest.raises(InputError) as e: said(*args)
+    assert words in str(e.value) and "\n" not in str(e.value) and not (tmp_path/"runs").exists()
+
+def test_the_doctor_names_what_mends(tmp_path, monkeypatch):
+    import importlib.util
+    monkeypatch.setenv("FEWSHOT_DATA", str(tmp_path/"nowhere"))
+    assert "no folder" in said("doctor", code=1).stdout
+    monkeypatch.setenv("FEWSHOT_DATA", str(tmp_path))
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "numba" else real(name, *a))
+    text = said("doctor").stdout
+    assert "numba is not installed" in text and "-m pip install numba" in text and "data omniglot" in text
+    assert "torch" in text and "cache" in text
+
+def test_the_list_is_by_paper_and_loads_no_pandas():
+    import subprocess
+    import sys
+    code = ("import sys; from fewshot_nb.cli.main import main\ntry: main(['list'])\nexcept SystemExit: pass\n"
+            "heavy = {'torch', 'pandas'} & set(sys.modules); assert not heavy, heavy")
+    text = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert text.index("Boutin") < text.index("  exp_beta") and "on omniglot, " in text
+
+def test_a_forecast_reads_committed_rows_of_the_same_profile(tmp_path):
+    "Smoke rows of one's own do not stand in for the committed laptop rows."
+    from fewshot_nb.engine.experiment import find_experiment
+    from fewshot_nb.engine.plan import dry_run
+    e = find_experiment("exp_dirichlet")
+    out = tmp_path/"results"
+    before = dry_run(["exp_dirichlet"], "laptop", out)[0]
+    results = e.results("smoke", "none", out)
+    if results is None:
+        from fewshot_nb.engine.results import Results
+        results = Results(out/"exp_dirichlet"/"smoke-none", e.name, e.version, e.keys("smoke"))
+    setting = e.grid("smoke", 0)[0]
+    results.write([dict(setting, profile="smoke", data="none")], 99999.)
+    assert dry_run(["exp_dirichlet"], "laptop", out)[0].expected_hours[0] == before.expected_hours[0] < 1
+    assert "total: " in said("reproduce", "exp_dirichlet", "--dry-run", "--profile", "laptop", "--out", out).stdout
+
+@pytest.fixture
+def pictures(tmp_path):
+    "Twelve images of two classes, and weights of a small network of torchvision."
+    from PIL import Image
+    from torchvision.models import squeezenet1_1, resnet18
+    for i in range(12):
+        file = tmp_path/"images"/("ant" if i < 6 else "bee")/f"{i:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (40, 40, 3), np.uint8)).save(file)
+    torch.manual_seed(0)
+    torch.save(resnet18().state_dict(), tmp_path/"resnet18.pt")
+    torch.save(squeezenet1_1().state_dict(), tmp_path/"other.pt")
+    return tmp_path
+
+def test_a_folder_becomes_features_and_a_stopped_run_goes_on(pictures, monkeypatch):
+    from fewshot_nb.data import embedding
+    monkeypatch.setattr(embedding, "PART", 5)
+    line = ["embed", pictures/"images", "--model", "torchvision:resnet18", "--weights", pictures/"resnet18.pt",
+            "--out", pictures/"f.npz", "--batch", "2"]
+    embed, seen = embedding._embedded, []
+    def stopped(backbone, transform, folder, paths, *more):
+        if len(seen) == 5: raise KeyboardInterrupt
+        seen.extend(paths)
+        return embed(backbone, transform, folder, paths, *more)
+    monkeypatch.setattr(embedding, "_embedded", stopped)
+    assert CliRunner().invoke(app, list(map(str, line))).exit_code != 0 and not (pictures/"f.npz").exists()
+    def counted(backbone, transform, folder, paths, *more):
+        seen.extend(paths)
+        return embed(backbone, transform, folder, paths, *more)
+    monkeypatch.setattr(embedding, "_embedded", counted)
+    said(*line)
+    with np.load(pictures/"f.npz") as z: found = {k: z[k] for k in z.files}
+    assert len(seen) == len(set(seen)) == 12 and found["features"].shape == (12, 512)
+    assert found["labels"].tolist() == ["ant"]*6 + ["bee"]*6 and found["paths"][0] == "ant/00.png"
+    assert not list(pictures.glob(".*parts")) and np.ptp(found["features"], axis=0).max() > 0
+
+@pytest.mark.parametrize("args, words", [
+    (["--model", "torchvision:resnet19"], "did you mean resnet18"), (["--model", "resnet18"], "is not understood"),
+    (["--model", "torchvision:resnet18", "--weights", "none.pt"], "There are no weights at 'none.pt'"),
+    (["--model", "torchvision:resnet18", "--weights", "other.pt"], "The weights do not fit resnet18"),
+    (["--model", "torchvision:resnet18", "--weights", "resnet18.pt", "--out", "f.csv"], "must end in .npz"),
+    (["--model", "no_such_library:net"], "cannot be imported")])
+def test_what_cannot_be_embedded(pictures, monkeypatch, args, words):
+    monkeypatch.chdir(pictures)
+    with pytest.raises(InputError) as e: said("embed", "images", *args)
+    assert words in str(e.value) and "\n" not in str(e.value) and not (pictures/"f.npz").exists()
+
+def test_an_untrained_backbone_is_the_same_each_time(pictures):
+    line = ["embed", pictures/"images", "--model", "torchvision:resnet18", "--weights", "random", "--out"]
+    for name in ("a.npz", "b.npz"): said(*line, pictures/name)
+    a, b = (np.load(pictures/name)["features"] for name in ("a.npz", "b.npz"))
+    assert np.array_equal(a, b) and np.ptp(a, axis=0).max() > 0
+
+def test_backbones_of_timm(pictures, monkeypatch):
+    timm = pytest.importorskip("timm")
+    monkeypatch.chdir(pictures)
+    torch.save(timm.create_model("resnet10t", num_classes=7).state_dict(), "mine.pt")  # a head of seven classes
+    said("embed", "images", "--model", "timm:resnet10t", "--weights", "mine.pt", "--out", "f.npz")
+    assert np.load("f.npz")["features"].shape == (12, 512)
+    for name, file, words in [("resnet10tt", "mine.pt", "did you mean resnet10t"),
+                              ("resnet14t", "mine.pt", "do not fit resnet14t"),
+                              ("resnet10t", "resnet18.pt", "do not fit resnet10t")]:
+        with pytest.raises(InputError, match=words):
+            said("embed", "images", "--model", f"timm:{name}", "--weights", file)
+
+def test_a_library_that_is_not_there_names_its_package(pictures, monkeypatch):
+    import sys
+    monkeypatch.setitem(sys.modules, "open_clip", None)
+    with pytest.raises(InputError, match="open_clip is not installed: run .* -m pip install open_clip_torch"):
+        said("embed", pictures/"images", "--model", "open_clip:RN50")
+
+def test_weights_that_cannot_be_fetched(pictures, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(pictures/"empty"))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *a, **k: (_ for _ in ()).throw(OSError("no network")))
+    with pytest.raises(InputError, match="resnet18-.*nor to be fetched .no network.: give a file with weights="):
+        said("embed", pictures/"images", "--model", "torchvision:resnet18")
+
+def test_calibration_on_the_command_line(tmp_path):
+    part = np.where(np.arange(400)//50 < 3, "val", "test")
+    np.savez(tmp_path/"f.npz", features=numbers(), labels=WORDS, split=part)
+    done = said(
+        "evaluate", tmp_path / "f.npz", "--methods", "simpleshot", "--shots", "5", "--way", "3",
+        "--queries", "30", "--tasks", "100", "--calibrate", "--images", "--format", "json",
+        "--no-change", "--out", tmp_path / "out")
+    plain, warm = (next(r for r in json.loads(done.stdout) if r["method"] == m)
+                   for m in ("simpleshot", "simpleshot calibrated"))
+    assert warm["ece"] < plain["ece"] and warm["log_loss"] < plain["log_loss"] and plain["half_over_class"] > 0
+    assert warm["accuracy"] == plain["accuracy"] and "temperature on validation classes, 5-shot" in done.stderr
+
+def test_intervals_over_images_say_what_they_cannot(tmp_path):
+    "Classes of which a task takes every image: the table stands, and the remark says why a width is missing."
+    np.savez(tmp_path/"f.npz", x=numbers(), y=WORDS)
+    line = ["evaluate", tmp_path/"f.npz", "--methods", "protonet", "--shots", "5", "--queries", "110", "--tasks", "60",
+            "--images", "--out", tmp_path/"out"]
+    text = said(*line).stdout
+    text = " ".join(text.split())
+    assert "± images unknown: some task uses every image of a class" in text and "± classes is rough: 60" in text

@@ -1,0 +1,99 @@
+"""The front door as a newcomer uses it: three lines, a table, a picture; what cannot be is refused in a sentence."""
+import json
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+matplotlib.use("Agg")
+import fewshot_nb as fs
+from fewshot_nb.core import InputError
+
+WORDS = np.repeat(["ant", "bee", "cat", "dog", "elk", "fox", "gnu"], 40)
+
+def cloud(spread=2., seed=0, labels=WORDS):
+    r = np.random.default_rng(seed)
+    means = np.random.default_rng(9).normal(size=(len(np.unique(labels)), 16))
+    return means[np.unique(labels, return_inverse=True)[1]] + spread*r.normal(size=(len(labels), 16))
+
+X = cloud()
+FAST = dict(methods=["protonet", "bd-cspn"], shots=1, n_tasks=40)
+
+def test_the_import_is_light_and_offers_the_front_door():
+    code = ("import sys, fewshot_nb as fs; heavy = {'torch', 'pandas', 'numpy', 'matplotlib'} & set(sys.modules); "
+            "assert not heavy, heavy; assert {'evaluate', 'compare', 'features', 'Bank', 'TaskSpec', 'METHODS', "
+            "'Method'} <= set(dir(fs)); import fewshot_nb.evaluation.evaluate as m; "
+            "assert fs.evaluate is not m and callable(fs.evaluate); assert fs.evaluation.evaluate is m")
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'evaluat'"): fs.evaluat
+
+@pytest.mark.parametrize("form", [
+    lambda: (X, WORDS), lambda: (X.tolist(), WORDS.tolist()),
+    lambda: (torch.tensor(X), torch.arange(7).repeat_interleave(40)),
+    lambda: (pd.DataFrame(X), pd.Series(WORDS)), lambda: (pd.DataFrame(X), pd.Categorical(WORDS)),
+    lambda: ((X, WORDS), None), lambda: (X.astype("f2"), [f"{w} é" for w in WORDS]),
+    lambda: (X, pd.to_datetime([f"2026-01-0{1 + i//40}" for i in range(280)])), lambda: (X, np.arange(280)//40 + .0)],
+    ids="numpy lists torch pandas categories pair words dates floats".split())
+def test_every_form_gives_the_same_tasks(form):
+    rows = fs.evaluate(*form(), **FAST).tasks
+    assert len(rows) == 2*2*40
+    np.testing.assert_allclose(rows.accuracy.mean(), fs.evaluate(X, WORDS, **FAST).tasks.accuracy.mean(), atol=.01)
+
+def test_the_table_shows_itself(monkeypatch):
+    t = fs.evaluate(X, WORDS, base=X, groups=dict.fromkeys(np.unique(WORDS), "animals"), **FAST)
+    for width in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert max(map(len, repr(t).splitlines())) <= width
+    assert "<table>" in t._repr_html_() and "5-way 1-shot" in repr(t)
+    assert r"\toprule" in t.to_latex() and "| method" in t.to_markdown()
+    assert len(json.loads(t.to_json())) == 4 and t.tasks.base.iloc[0] != ""
+    best = t.numbers[t.numbers.marginal != "balanced"].set_index("method").accuracy.idxmax()
+    assert f"**{max(t.tables[0].words.accuracy)}**" in t.to_markdown() and t.tables[0].words.method[0].startswith(best)
+    assert len(t.plot().axes) == 1
+
+def test_a_tie_is_marked_and_a_loser_is_not():
+    from fewshot_nb.evaluation.front import Evaluation
+    t = fs.evaluate(X, WORDS, **FAST)
+    one = t.tasks[(t.tasks.method == "protonet") & (t.tasks.marginal != "balanced")]
+    noise = np.where(np.arange(len(one)) % 2, .01, -.01)
+    rows = pd.concat([one, one.assign(method="twin", accuracy=one.accuracy + noise - 1e-6),
+                      one.assign(method="loser", accuracy=one.accuracy - .1 + noise)])
+    marks = dict(zip(["protonet", "twin", "loser"], Evaluation(rows, t.bank).tables[0].marks))
+    assert marks == {"protonet": "*", "twin": "~", "loser": ""}
+
+def test_backbones_are_compared_on_the_same_tasks():
+    c = fs.compare({"worse": cloud(3.), "better": cloud(1.5)}, WORDS, **FAST)
+    assert (c.numbers.ahead == "better").all() and (c.numbers.holds_for != "undecided").all()
+    assert (c.numbers.lead > 0).all() and "better is ahead with 2" in repr(c)
+    first = c.tasks[c.tasks.method == "protonet"].pivot(index="task", columns="data", values="accuracy")
+    np.testing.assert_allclose(c.numbers.set_index("method").lead["protonet"], (first.better - first.worse).mean())
+    assert len(c.plot().axes) == 1
+
+BAD = {
+    "no labels": (lambda: fs.evaluate(X), "labels are missing"),
+    "unlabelled rows": (lambda: fs.evaluate(X, [None, *WORDS[1:]]), "1 row without a label"),
+    "unlabelled numbers": (lambda: fs.evaluate(X, [np.nan, *range(279)]), r"1 row without a label \(nan\)"),
+    "a class of one image": (lambda: fs.evaluate(X, ["axolotl", *WORDS[1:]], **FAST), "'axolotl' has 1 sample"),
+    "more ways than classes": (lambda: fs.evaluate(X, WORDS, way=9, **FAST), "way=9"),
+    "lengths": (lambda: fs.evaluate(X[1:], WORDS), "279 features but labels"),
+    "an order that is not": (lambda: fs.evaluate(X, WORDS, sort="speed", **FAST), "Unknown order 'speed'"),
+    "another backbone's base": (
+        lambda: fs.evaluate(X, WORDS, base=X[:, 1:], **FAST), r"base_mean has the shape \(15,\)"),
+    "other images": (lambda: fs.compare({"a": X, "b": X[1:]}, WORDS), "280 rows in a and 279 rows in b"),
+    "one backbone": (lambda: fs.compare({"a": X}, WORDS), "two backbones or more"),
+    "other order": (lambda: fs.compare({"a": (X, WORDS), "b": (X, WORDS[::-1])}), "Row 0 is 'ant' in a and 'gnu' in b"),
+    "a split without a file": (lambda: fs.evaluate(X, WORDS, split="grocery"), "split= is for a file"),
+}
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(case, monkeypatch):
+    from fewshot_nb.inference.base import Method
+    def work(*_): raise AssertionError("a method was run before the input was checked")
+    monkeypatch.setattr(Method, "__call__", work)
+    call, words = BAD[case]
+    with pytest.raises(InputError, match=words) as e: call()
+    assert str(e.value).endswith((".", "?")) and "\n" not in str(e.value)
