@@ -6,7 +6,7 @@
 __all__ = ['InputError', 'choose', 'settings_from', 'device', 'cores', 'machine', 'threads', 'seed_sequence', 'rng', 'torch_rng',
            'cache_dir', 'writable', 'written_whole', 'content_digest', 'files_digest', 'DamagedFile', 'save_tensors',
            'read_tensors', 'save_arrays', 'read_arrays', 'refuse_foreign', 'locked', 'made_once', 'computed_once',
-           'progress']
+           'progress', 'duration_text']
 
 # %% ../nbs/api/000_core.ipynb #eee7779f
 import contextlib, dataclasses, difflib, hashlib, json, numbers, os, platform, stat, tempfile, time, warnings
@@ -429,3 +429,13 @@ def progress(
     from tqdm import tqdm
     quiet = bool(os.environ.get("FEWSHOT_QUIET"))
     return tqdm(items, desc=desc, total=total, disable=quiet, mininterval=2, **kwargs)
+
+# %% ../nbs/api/000_core.ipynb #d4424610
+def duration_text(
+    seconds: float,  # any time from 0 on
+) -> str:
+    "A time with two significant figures, in seconds, minutes or hours: whichever is the largest that it fills."
+    units = (3600, "h"), (60, "min"), (0, "s")
+    size, unit = next((size, unit) for size, unit in units if float(f"{seconds:.2g}") >= size)
+    value = float(f"{max(seconds, size)/(size or 1):.2g}")  # 59.7 s is 1 min
+    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:g} {unit}"

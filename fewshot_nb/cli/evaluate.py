@@ -54,7 +54,7 @@ _Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-shown
 _Format = Annotated[str, typer.Option(help="table, markdown, latex, csv or json.")]
-_Plot = Annotated[Optional[Path], typer.Option(help="Also draw the table into this png, pdf or svg.")]
+_Plot = Annotated[Optional[Path], typer.Option(help="Also draw a picture of it: png, pdf or svg.")]
 _Explain = Annotated[bool, typer.Option("--explain", help="Also say what the columns mean.")]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-one

@@ -300,7 +300,7 @@ def _place(data):
 # %% ../../nbs/api/960_cli_main.ipynb #e41d28d3
 def _total(table) -> str:
     "The sum of a plan in one sentence; what was never measured is counted apart."
-    from fewshot_nb.engine.plan import duration_text
+    from fewshot_nb.core import duration_text
     unknown = table[table.expected_hours.isna()].experiment.tolist()
     jobs = int(table.jobs.sum())
     total = f"total: {jobs} {'job' if jobs == 1 else 'jobs'}, {duration_text(3600*table.expected_hours.sum())}"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np, pandas as pd, torch
 from .. import inference
 from fastcore.basics import patch
-from ..core import InputError, content_digest, progress, threads
+from ..core import InputError, content_digest, duration_text, progress, threads
 from ..core import device as named_device
 from ..data.bank import Bank
 from ..data.features import Features
@@ -349,16 +349,10 @@ class _Bar:
         if seconds: self.taken, self.foreseen = self.taken + seconds, self.foreseen + len(tasks)*p.cost
         rest = self.rest()
         self.bar.set_description_str(f"{p.label} {p.spec.shot}-shot {p.spec.marginal}", refresh=False)
-        self.bar.set_postfix_str(f"{self.n_tasks - self.left[key]:,}/{self.n_tasks:,} tasks, {_duration(rest)} left",
-                                 refresh=False)
+        self.bar.set_postfix_str(f"{self.n_tasks - self.left[key]:,}/{self.n_tasks:,} tasks, "
+                                 f"{duration_text(rest)} left", refresh=False)
         self.bar.n = 100*self.taken/(self.taken + rest) if self.taken + rest else 100
         self.bar.update(0)
-
-# %% ../../nbs/api/565_evaluation_evaluate.ipynb #010c1b2f
-def _duration(seconds) -> str:
-    "Seconds, minutes or hours, rounded."
-    if seconds < 100: return f"{seconds:.0f} s"
-    return f"{seconds/60:.0f} min" if seconds < 6000 else f"{seconds/3600:.1f} h"
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #a41a2571
 class _Run:

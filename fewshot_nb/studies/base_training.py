@@ -176,6 +176,7 @@ def base_training_panels(
 ):  # a matplotlib figure
     "Loss by epoch, and validation accuracy with 1 and 5 shots."
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
     with style():
         fig, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
         for (name, rows), colour, mark in zip(curves.groupby("backbone"), COLOURS.values(), "osv^D<"):
@@ -185,10 +186,19 @@ def base_training_panels(
                 seen = run.dropna(subset="validation_five_shot")
                 for shot, fill in (("one", "none"), ("five", colour)):
                     y, error = 100*seen[f"validation_{shot}_shot"], 200*seen[f"validation_{shot}_shot_se"]
-                    right.errorbar(seen.epoch, y, error, fmt=mark, ls="-", ms=4, mfc=fill, color=colour, lw=1,
-                                   label=f"{name}, {'1 shot' if shot == 'one' else '5 shots'}")
-        left.set(xlabel="epoch", ylabel="cross-entropy of base classes (nats)")
+                    right.errorbar(seen.epoch, y, error, fmt=mark, ls="-", ms=4, mfc=fill, color=colour, lw=1)
+        left.set(xlabel="epoch", ylabel="loss on base classes (nats)")
         right.set(xlabel="epoch", ylabel="validation accuracy, 5-way (%)")
         right.axhline(20, color="grey", lw=.8, ls=":")
-        right.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1, 1))
+        for ax in (left, right): ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # there is no half an epoch
+        _legend_of_runs(right, curves.backbone.sort_values().unique())
     return fig
+
+# %% ../../nbs/api/847_studies_base_training.ipynb #b1b726b2
+def _legend_of_runs(ax, backbones):
+    "Beside the axes: a colour and a mark for each backbone, hollow marks for 1 shot and full ones for 5."
+    marks = [ax.plot([], [], mark, ls="-", ms=4, color=colour, label=name)[0]
+             for name, colour, mark in zip(backbones, COLOURS.values(), "osv^D<")]
+    marks += [ax.plot([], [], "o", ms=4, color="grey", mfc=fill, label=label)[0]
+              for fill, label in (("none", "1 shot"), ("grey", "5 shots"))]
+    ax.legend(handles=marks, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))

@@ -10,12 +10,14 @@ import math
 from pathlib import Path
 import numpy as np, torch
 from jaxtyping import Float
+from matplotlib.patches import Rectangle
 from PIL import Image, UnidentifiedImageError
 from scipy.spatial import cKDTree
 from torch import Tensor
 from ..core import InputError, choose, torch_rng, written_whole
 from ..data.glyphs import ink, prune, raster, thin
 from ..data.omniglot import SIDE, shrink
+from ..plots import COLOURS, contact_sheet
 from .generators import GENERATORS, read_generator, shipped_generator
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #3b5cb377
@@ -104,20 +106,14 @@ def variations_sheet(
     title: str = "",
 ):  # a matplotlib figure
     "What a generator was shown, in a red frame, and what it drew."
-    import matplotlib.pyplot as plt
     columns = min(10, len(drawn))
-    rows = math.ceil(len(drawn)/columns)
-    side = shown.shape[-1]
-    sheet = np.zeros((rows*side, (columns + 1)*side))
-    sheet[:side, :side] = shown[0]
-    for i, one in enumerate(drawn):
-        row, column = divmod(i, columns)
-        sheet[row*side:(row + 1)*side, (column + 1)*side:(column + 2)*side] = one[0]
-    fig, ax = plt.subplots(figsize=(.62*(columns + 1), .62*rows + .3), layout="constrained")
-    ax.imshow(1 - sheet, cmap="gray", vmin=0, vmax=1)
-    ax.add_patch(plt.Rectangle((-.5, -.5), side, side, fill=False, color="#D55E00", lw=2))
-    ax.set_axis_off()
-    ax.set_title(title, fontsize=9)
+    rows, side = math.ceil(len(drawn)/columns), shown.shape[-1]
+    sheet = torch.zeros(rows, columns + 1, side, side)
+    sheet[0, 0] = shown[0]
+    for i, one in enumerate(drawn): sheet[i//columns, 1 + i % columns] = one[0]
+    fig = contact_sheet(sheet, title=title, cell=.62)
+    frame = Rectangle((-.5, -.5), side, side, fill=False, color=COLOURS["vermillion"], lw=2)
+    fig.axes[0].add_patch(frame)
     return fig
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #de23abf9

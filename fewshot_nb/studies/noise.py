@@ -16,12 +16,10 @@ from .. import inference
 from ..claims.rules import Estimate, Measure
 from ..core import InputError, rng, settings_from
 from ..data.bank import Bank
-from ..evaluation.evaluate import evaluate
 from ..evaluation.intervals import enough_tasks, over_images, over_tasks
 from ..papers import published_table
 from ..samplers import TaskSpec, draw_tasks
-from .named_features import named_features
-from .realistic import half_width_over, quiet_redraws
+from .realistic import drawn_tasks, half_width_over, method_rows
 
 # %% ../../nbs/api/850_studies_noise.ipynb #b76623a2
 @dataclass(frozen=True)
@@ -41,26 +39,22 @@ _MOST = 10_240  # tasks of a score
 
 def _spec(s): return TaskSpec(shot=s.shot, n_query=s.n_query, marginal="dirichlet(2)")
 
-@functools.lru_cache(4)
-def _drawn(features, data, spec, tasks, seed):
-    "Tasks on the novel classes of a bank, and their labels."
-    labels = named_features(features, data).novel.labels
-    with quiet_redraws(): return draw_tasks(labels, spec, tasks, seed), labels
+def _accuracy(s, data, method, tasks, device):
+    "The accuracy (task,) of a method with its published settings."
+    m = inference.method(method, s.shot)
+    return method_rows(s.features, data, "novel", m, _spec(s), tasks, s.seed, device).accuracy.to_numpy()
 
-@functools.lru_cache(16)
-def _accuracy(features, data, spec, method, tasks, seed, device):
-    "The accuracy (task,) of a method."
-    with quiet_redraws():
-        return evaluate(named_features(features, data), method, spec, tasks, seed, device).accuracy.to_numpy()
+def _first(batches, n):
+    "The first `n` tasks of batches of tasks."
+    return [batch[:n - batch.start] for batch in batches if batch.start < n]
 
 # %% ../../nbs/api/850_studies_noise.ipynb #86c35e60
 def _width_row(s, data, device, most):
     "Half widths over each unit; NaN where no unit can be left out."
     first, _, second = s.method.partition(" - ")
-    drawn, labels = _drawn(s.features, data, _spec(s), most, s.seed)
-    x = [_accuracy(s.features, data, _spec(s), m, most, s.seed, device) for m in (first, second) if m]
-    x = (x[0] - x[1] if second else x[0])[:s.tasks]
-    drawn = drawn[:s.tasks]
+    drawn, labels = drawn_tasks(s.features, data, _spec(s), most, s.seed)
+    x = [_accuracy(s, data, m, most, device) for m in (first, second) if m]
+    x, drawn = (x[0] - x[1] if second else x[0])[:s.tasks], _first(drawn, s.tasks)
     over = {f"over_{unit}": half_width_over(x, drawn, labels, unit) for unit in ("image", "class")}
     return dict(score=x.mean(), over_task=over_tasks(x).half, **over, classes=len(labels.unique()),
                 enough=bool(enough_tasks(x, drawn, labels)))
@@ -188,9 +182,8 @@ def _at(width, tasks, column):
 
 def _binomial(share, n):
     "A share with Wilson's 95 % interval."
-    z = stats.norm.ppf(.975)
-    middle, half = (share + z*z/2/n)/(1 + z*z/n), z*np.sqrt(share*(1 - share)/n + z*z/4/n/n)/(1 + z*z/n)
-    return Estimate(float(share), float(middle - half), float(middle + half), int(n))
+    found = stats.binomtest(round(share*n), int(n)).proportion_ci(method="wilson")
+    return Estimate(float(share), float(found.low), float(found.high), int(n))
 
 # %% ../../nbs/api/850_studies_noise.ipynb #40fcf8e6
 def auto_tasks(

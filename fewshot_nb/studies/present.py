@@ -6,17 +6,15 @@
 __all__ = ['KNOWLEDGE', 'PresentSettings', 'present_row', 'best_validated', 'present_measures']
 
 # %% ../../nbs/api/855_studies_present.ipynb #d9379a8e
-import dataclasses, functools
+import dataclasses
 import numpy as np, pandas as pd
 from dataclasses import dataclass
 from .. import inference
 from ..claims.rules import Estimate, Measure
 from ..core import InputError, choose, settings_from
-from ..evaluation.evaluate import evaluate
 from ..evaluation.tuning import BALANCE_PARAMETERS
-from ..samplers import TaskSpec, draw_tasks
-from .named_features import named_features
-from .realistic import half_width_over, quiet_redraws
+from ..samplers import TaskSpec
+from .realistic import drawn_tasks, half_width_over, method_rows
 
 # %% ../../nbs/api/855_studies_present.ipynb #0af33998
 KNOWLEDGE = ("published", "unknown", "oracle", "formula")
@@ -40,19 +38,10 @@ class PresentSettings:
 def _spec(s, present):
     return TaskSpec(way=s.way, shot=s.shot, n_query=s.n_query, marginal=f"effective({present})")
 
-@functools.lru_cache(512)
-def _accuracy(features, data, part, method, spec, tasks, seed, device):
-    "Accuracy (task,) of a method instance on the validation or the novel classes."
-    found = named_features(features, data)
-    if found.base_mean is None and method.needs_base: method = dataclasses.replace(method, centre="support")
-    with quiet_redraws():
-        rows = evaluate(getattr(found, part), method, spec, tasks, seed, device, found.base_mean)
-    return rows.accuracy.to_numpy()
-
 def _on_validation(s, data, device, method, present):
     "Mean accuracy on validation classes."
-    x = _accuracy(s.features, data, "validation", method, _spec(s, present), s.tuning_tasks, s.seed, device)
-    return x.mean()
+    spec = _spec(s, present)
+    return method_rows(s.features, data, "validation", method, spec, s.tuning_tasks, s.seed, device).accuracy.mean()
 
 # %% ../../nbs/api/855_studies_present.ipynb #c2dd0d26
 def _with_knowledge(s, data, device):
@@ -82,9 +71,10 @@ def present_row(
 ) -> dict:
     "A row of `exp_keff`."
     s = settings_from(PresentSettings, setting, counts=("present", "way", "shot", "n_query", "tasks", "tuning_tasks"))
-    labels = named_features(s.features, data).novel.labels
-    drawn = draw_tasks(labels, _spec(s, s.present), s.tasks, s.seed)
-    def novel(method): return _accuracy(s.features, data, "novel", method, _spec(s, s.present), s.tasks, s.seed, device)
+    spec = _spec(s, s.present)
+    drawn, labels = drawn_tasks(s.features, data, spec, s.tasks, s.seed)
+    def novel(method):
+        return method_rows(s.features, data, "novel", method, spec, s.tasks, s.seed, device).accuracy.to_numpy()
     method = _with_knowledge(s, data, device)
     x, inductive = novel(method), novel(inference.METHODS["simpleshot"].published(s.shot))
     row = dict(accuracy=x.mean(), inductive=inductive.mean(), **_difference("lead", x, inductive, drawn, labels))
@@ -123,8 +113,9 @@ def present_measures(
 ) -> dict:  # id of a claim -> `Measure`
     "What `exp_keff` measured."
     twenty = rows[rows.way == 20]
-    if 20 not in set(rows.way):
-        return {f"K{i}": Measure(gate="the grid ends at 10 ways, the claims speak of 20") for i in range(1, 6)}
+    if not len(twenty):
+        gate = f"the grid ends at {rows.way.max()} ways, the claims speak of 20"
+        return {f"K{i}": Measure(gate=gate) for i in range(1, 6)}
     told = twenty[(twenty.knowledge == "formula") & (twenty.present == 2)]
     blind = twenty[(twenty.knowledge == "unknown") & (twenty.method == best_validated(rows))]
     gifts = {m: _estimate(part, "gift") for m, part in twenty[twenty.knowledge == "oracle"].groupby("method")}

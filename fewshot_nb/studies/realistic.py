@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['METHOD_VARIANTS', 'INDUCTIVE_METHODS', 'PUBLISHED_METHODS', 'realistic_methods', 'method_variant', 'n_query_of',
-           'quiet_redraws', 'features_content', 'RealisticSettings', 'realistic_row', 'half_width_over',
-           'AlphaSweepSettings', 'alpha_sweep_row', 'ImbalanceSettings', 'imbalance_row', 'no_data',
+           'quiet_redraws', 'method_rows', 'drawn_tasks', 'features_content', 'RealisticSettings', 'realistic_row',
+           'half_width_over', 'AlphaSweepSettings', 'alpha_sweep_row', 'ImbalanceSettings', 'imbalance_row', 'no_data',
            'DirichletSettings', 'dirichlet_row', 'EntropySettings', 'entropy_row']
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #5dc3aab6
 import contextlib, dataclasses, functools, warnings
-import numpy as np, torch
+import numpy as np, pandas as pd, torch
 from dataclasses import dataclass
 from fastcore.basics import patch
 from scipy import stats
@@ -71,15 +71,32 @@ def _bank(features, data, part):
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #0621ca5c
 @functools.lru_cache(256)
-def _task_rows(features, data, part, m, spec, tasks, seed, device):
+def method_rows(
+    features: str,  # a bank of features
+    data: str,  # where features are found
+    part: str,  # "novel" or "validation" classes
+    m,  # a method instance; without base features it centres on the support
+    spec: TaskSpec,
+    tasks: int,
+    seed: int,  # of the tasks
+    device,  # where the method runs
+) -> pd.DataFrame:  # as `evaluate` gives them; kept for the next caller, so not to be changed
     "Rows of one method instance on one kind of task."
     base_mean, bank = _features(features, data).base_mean, _bank(features, data, part)
     if base_mean is None and m.needs_base: m = dataclasses.replace(m, centre="support")
     with quiet_redraws(): return evaluate(bank, m, spec, tasks, seed, device, base_mean)
 
+# %% ../../nbs/api/830_studies_realistic.ipynb #2536b5af
 @functools.lru_cache(8)
-def _drawn(features, data, spec, tasks, seed, part="novel"):
-    "The very tasks of `_task_rows`, and the labels of their bank."
+def drawn_tasks(
+    features: str,  # a bank of features
+    data: str,  # where features are found
+    spec: TaskSpec,
+    tasks: int,
+    seed: int,  # of the tasks
+    part: str = "novel",  # or "validation" classes
+) -> tuple:  # (tasks in batches, labels (n,) of their bank); kept, so not to be changed
+    "The very tasks of `method_rows`, and the labels of their bank."
     labels = _bank(features, data, part).labels
     with quiet_redraws(): return list(task_stream(labels, spec, tasks, seed)), labels
 
@@ -148,13 +165,13 @@ def rows(self: _Cell, name, queries="dirichlet"):
     s = self.settings
     m = self.method(name, "balanced" if queries == "balanced" else "dirichlet")
     tasks = max(2, s.tasks//4) if queries == "overlapping" else s.tasks
-    return _task_rows(s.features, self.data, "novel", m, self.spec_of(queries), tasks, s.seed, self.device)
+    return method_rows(s.features, self.data, "novel", m, self.spec_of(queries), tasks, s.seed, self.device)
 
 @patch
 def drawn(self: _Cell):
     "The tasks with Dirichlet queries, and the labels of their bank."
     s = self.settings
-    return _drawn(s.features, self.data, self.spec, s.tasks, s.seed)
+    return drawn_tasks(s.features, self.data, self.spec, s.tasks, s.seed)
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #1482fc82
 def realistic_row(
@@ -242,8 +259,8 @@ def alpha_sweep_row(
     part, a = choose(s.part, dict(validation=("validation", 1.), test=("novel", 2.)), "part")
     n_query = n_query_of(_features(s.features, data).novel, s.shot)
     spec = TaskSpec(shot=s.shot, n_query=n_query, marginal=f"dirichlet({a!r})")
-    drawn = _drawn(s.features, data, spec, s.tasks, s.seed, part)
-    ours, at_preset = (_task_rows(s.features, data, part, which, spec, s.tasks, s.seed, device)
+    drawn = drawn_tasks(s.features, data, spec, s.tasks, s.seed, part)
+    ours, at_preset = (method_rows(s.features, data, part, which, spec, s.tasks, s.seed, device)
                        for which in (m, preset))
     return dict(method=method, parameter=name, value=float(value), preset=float(getattr(preset, name)), a=a,
                 **_mean_scores(m, ours), **_over_units("accuracy", ours.accuracy, drawn),
@@ -272,8 +289,8 @@ def imbalance_row(
     spec = TaskSpec(shot=s.shot, n_query=s.n_query, marginal=s.marginal)
     def rows_of(name, spec):
         m = method_variant(name, s.shot)
-        return _task_rows(s.features, data, "novel", m, spec, s.tasks, s.seed, device)
-    ours, drawn = rows_of(s.method, spec), _drawn(s.features, data, spec, s.tasks, s.seed)
+        return method_rows(s.features, data, "novel", m, spec, s.tasks, s.seed, device)
+    ours, drawn = rows_of(s.method, spec), drawn_tasks(s.features, data, spec, s.tasks, s.seed)
     balanced, inductive = rows_of(s.method, spec.replace(marginal="balanced")), rows_of("simpleshot", spec)
     row = {**_mean_scores(method_variant(s.method, s.shot), ours), **_over_units("accuracy", ours.accuracy, drawn),
            **_paired("loss", balanced.accuracy, ours.accuracy, drawn, ["class"]),
