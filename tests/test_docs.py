@@ -86,9 +86,13 @@ def test_the_extra_notebook_installs_what_notebooks_import():
 
 @pytest.mark.parametrize("path", sorted((root/"nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
 def test_a_notebook_opens_with_its_title_and_has_no_empty_cell(path):
+    "JupyterLab shows no front matter, and a title that is the front matter's."
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    first = "".join(cells[0]["source"])
-    assert first.startswith("# ") or cells[0]["cell_type"] == "raw" and "title: " in first
+    title, front = "".join(cells[0]["source"]), [c for c in cells if c["cell_type"] == "raw"]
+    assert cells[0]["cell_type"] == "markdown" and title.startswith("# ")
+    for cell in front:
+        assert cell["metadata"]["jupyter"]["source_hidden"]
+        assert "# " + yaml.safe_load("".join(cell["source"]).strip("-\n"))["title"] == title
     assert all("".join(c["source"]).strip() for c in cells)
 
 def test_every_notebook_has_a_page(site):

@@ -319,7 +319,8 @@ def _pieces(plan, asked) -> list:
             found.append(_Piece(kind, place, spec, label, m, head, _cost(m, spec, dim)))
     def ready(p):
         n = asked.n_tasks*len(same[p.method.compiled and p.method.compiled.kernel])
-        return p._replace(method=for_work(p.method, n, p.spec.way*p.spec.shot + p.spec.n_query, asked.bank.data[0]))
+        samples = p.spec.way*p.spec.shot + p.spec.n_query
+        return p._replace(method=for_work(p.method, n, samples, asked.bank.data[0], kept=True))
     dear = {}  # all kinds of a dear method one after the other
     for p in found: dear[p.label] = max(p.cost, dear.get(p.label, 0))
     def order(p):

@@ -18,7 +18,7 @@ from ..core import InputError, rng, settings_from
 from ..data.bank import Bank
 from ..evaluation.intervals import enough_tasks, over_images, over_tasks
 from ..papers import published_table
-from ..samplers import TaskSpec, draw_tasks
+from ..samplers import TaskSpec, draw_tasks, join_tasks
 from .realistic import drawn_tasks, half_width_over, method_rows
 
 # %% ../../nbs/api/850_studies_noise.ipynb #b76623a2
@@ -45,8 +45,8 @@ def _accuracy(s, data, method, tasks, device):
     return method_rows(s.features, data, "novel", m, _spec(s), tasks, s.seed, device).accuracy.to_numpy()
 
 def _first(batches, n):
-    "The first `n` tasks of batches of tasks."
-    return [batch[:n - batch.start] for batch in batches if batch.start < n]
+    "The first `n` tasks of batches of tasks, as one batch."
+    return join_tasks([batch[:n - batch.start] for batch in batches if batch.start < n])
 
 # %% ../../nbs/api/850_studies_noise.ipynb #86c35e60
 def _width_row(s, data, device, most):
