@@ -132,6 +132,14 @@ def test_a_failing_job_keeps_its_notebook_and_the_rest_goes_on(toy, capfd):
         "1 of 3 settings done, 2 jobs to do" in lines and "2/2 exp_toy-smoke-numbers-000" in lines
     )  # plain lines, no bar
 
+def test_a_profile_of_seconds_is_computed_and_drawn_in_one_run(toy):
+    path, out = toy
+    drawn = launch.reproduce([path], out=out, data="numbers", modules=["toy_bank"], whole=True)
+    assert [p.name for p in (out/"exp_toy/jobs").iterdir()] == [Path(drawn[0]).name]
+    assert experiments.find_experiment(path).results("smoke", "numbers", out).read().square.tolist() == [1, 4, 9]
+    with pytest.raises(InputError, match="--whole computes on this machine: leave out --engine slurm"):
+        launch.reproduce([path], engine="slurm", out=out, data="numbers", modules=["toy_bank"], whole=True)
+
 def test_a_job_that_dies_before_its_rows_leaves_failed_rows(tmp_path, toy_bank):
     path, out = tmp_path/"exp_toy.ipynb", tmp_path/"out"
     notebook(

@@ -260,6 +260,7 @@ def _reproduce(
     gpus: Annotated[int, typer.Option(help="GPUs a job.")] = 0,
     time: Annotated[int, typer.Option(help="Slurm: minutes a job may take before it is queued again.")] = 60,
     mem: Annotated[int, typer.Option(help="Slurm: GB of memory a job.")] = 8,
+    whole: Annotated[bool, typer.Option("--whole", help="Compute and draw in one run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell the jobs and the expected hours.")] = False,
 ):
     "Compute an experiment's whole grid, on an engine, and draw its figures; what is done is not done again."
@@ -271,7 +272,8 @@ def _reproduce(
     common = _grid_options(ctx, _pairs(set)) | dict(modules=_importable(module))
     if dry_run: return _tell_plan(chosen, common)
     options = dict(partition=partition, gpus=gpus, time=time, mem=mem)
-    for notebook in launch.reproduce(chosen, engine=engine, options=options, **common): _say(f"drawn: {notebook}")
+    for notebook in launch.reproduce(chosen, engine=engine, options=options, whole=whole, **common):
+        _say(f"drawn: {notebook}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #94fa8981
 def _grid_options(ctx, given):

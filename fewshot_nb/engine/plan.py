@@ -87,6 +87,7 @@ def plan_jobs(
     out="runs/results",  # the folder of all results
     data: str = "auto",  # as the notebook's parameter
     seed: int = 0,  # added to the profile's seeds
+    whole: bool = False,  # no jobs: the run that draws computes, too
     **given,  # further parameters of the notebook
 ) -> Plan:
     "Cut the grid of a profile into jobs and leave out what is done. Wrong parameters are refused before any work."
@@ -100,8 +101,8 @@ def plan_jobs(
     jobs = []
     for number, piece in enumerate(_pieces(e, settings)):
         todo = [{k: s[k] for k in e.sweep} for s in piece if s in missing]
-        if todo: jobs.append(job(f"{number:04}", todo))
-    return Plan(e, source, content, len(settings), missing, jobs, job("draw", "none"))
+        if todo and not whole: jobs.append(job(f"{number:04}", todo))
+    return Plan(e, source, content, len(settings), missing, jobs, job("draw", "all" if whole else "none"))
 
 # %% ../../nbs/api/520_engine_plan.ipynb #b513a4cd
 def _job_parameters(experiment, profile, out, data, seed, given):

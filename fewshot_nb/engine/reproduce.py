@@ -55,16 +55,17 @@ def reproduce(
     seed: int = 0,  # added to the profile's seeds
     jobs: int | None = None,  # how many run at once; None: one a GPU, else one
     options: dict | None = None,  # of the Slurm engine: partition, gpus, time (minutes), mem (GB), cpus
+    whole: bool = False,  # each experiment is one run that computes and draws: for profiles of seconds, here only
     modules=(),  # whose functions the front matter of one's own notebook may name
     **given,  # further parameters of the notebooks
 ) -> list[str]:
     """Compute all that is missing and draw the figures; returns the drawn notebooks. What failed is
     raised as one sentence."""
     run_jobs = choose(engine, ENGINES, "engine")
-    _check_options(engine, jobs, options or {})
+    _check_options(engine, jobs, options or {}, whole)
     out, failed, drawn = writable(results_root(out), "the results", "choose another --out"), {}, []
     waves = in_waves(names, lambda name: find_experiment(name, modules).needs)
-    def planned(name): return plan_jobs(find_experiment(name, modules), profile, out, data, seed, **given)
+    def planned(name): return plan_jobs(find_experiment(name, modules), profile, out, data, seed, whole, **given)
     plans = [[planned(name) for name in wave] for wave in waves]
     lost = set()  # experiments that have no whole table
     for wave in plans:
@@ -75,10 +76,11 @@ def reproduce(
     return drawn
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #7dbabe9f
-def _check_options(engine, jobs, options):
+def _check_options(engine, jobs, options, whole=False):
     "Refuse what the engine cannot give."
     gpus = options.get("gpus", 0)
     if jobs is not None and jobs < 1: raise InputError(f"--jobs {jobs} is too few: give 1 or more.")
+    if whole and engine != "local": raise InputError(f"--whole computes on this machine: leave out --engine {engine}.")
     for name, least in (("gpus", 0), ("time", 1), ("mem", 1)):
         if options.get(name, least) < least:
             raise InputError(f"--{name} {options[name]} is too few: give {least} or more.")
@@ -115,7 +117,7 @@ def _names(jobs): return {job.name for job in jobs}
 def _announce(p, profile):
     "Say on stderr what a plan still has to do."
     print(f"{p.experiment.name} {profile}: {p.settings - len(p.missing)} of {p.settings} settings done, "
-          f"{len(p.jobs)} jobs to do", file=sys.stderr, flush=True)
+          f"{len(p.jobs) or int('all' == p.draw.parameters['rows'])} jobs to do", file=sys.stderr, flush=True)
 
 def _keep_failures(plans, told, profile, out):
     "A row for each job that failed, so that the results say so."
