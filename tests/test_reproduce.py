@@ -1,6 +1,6 @@
 """`reproduce` end to end: failures are data, Ctrl-C stops, and a real exp_beta grid killed at 20
-moments ends as one that was not."""
-import os, signal, subprocess, sys, time
+moments, and its command killed in each of its phases, end as one that was not."""
+import json, os, shutil, signal, subprocess, sys, time
 from pathlib import Path
 
 import numpy as np, pytest
@@ -28,6 +28,10 @@ def tree(pid):
 def alive(pid):
     try: return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError: return False
+
+def command_line(pid):
+    try: return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError: return b""
 
 def kill_tree(pid):
     "SIGKILL to a process and everything below it, stopped first so that none can start another."
@@ -191,55 +195,139 @@ def test_ctrl_c_stops_all_and_leaves_a_resumable_state(toy):
     wait_for(lambda: not any(map(alive, started)), seconds=30)
     assert [s["x"] for s in experiments.find_experiment(path).missing("smoke", out, "glyphs")] == [3]
 
-# --- killed at 20 moments
+# --- killed
 
-def test_a_grid_killed_at_twenty_moments_ends_as_one_that_was_not(tmp_path):
-    "SIGKILL to launcher, worker and kernel at once; the same command goes on, and the table ends bit for bit the same."
+class Nursery:
+    """A process that has imported what the tiny exp_beta needs, and forks one that computes its table when told to:
+    a start takes no seconds, so that there can be many."""
+    code = """
+import json, os, signal, sys, traceback
+from fewshot_nb.studies import critics, generation
+from fewshot_nb.engine import experiment
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children leave nothing behind
+for line in sys.stdin:
+    (imports, parameters, table), given = json.loads(line)
+    if child := os.fork():
+        print(child, flush=True)
+        continue
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    here = {}
+    exec(imports + parameters, here)
+    here.update(given)
+    try: exec(table, here)
+    except BaseException: traceback.print_exc(); os._exit(1)
+    open(given["out"] + "/ended", "w").close()
+    os._exit(0)
+"""
+    def __init__(self, path):
+        self.cells = ["".join(c["source"]) for c in json.loads(path.read_text())["cells"]][1:]
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        self.process = subprocess.Popen([sys.executable, "-c", self.code], env=env, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def begin(self, out):
+        "The pid of a new process that computes what is missing in `out`."
+        (out/"ended").unlink(missing_ok=True)
+        given = dict(profile="tiny", data="glyphs", seed=0, jobs=1, out=str(out), device="cpu", rows="all")
+        self.process.stdin.write(json.dumps([self.cells, given]) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(20)
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    "(the notebook of a tiny exp_beta, the nursery of its processes, its whole table, the seconds that this took)"
+    folder = tmp_path_factory.mktemp("tiny")
+    path = tiny_beta(folder/"exp_beta.ipynb", steps=20)
+    nursery, whole = Nursery(path), folder/"whole"
+    try:
+        for _ in range(2):  # the first one may have to fill caches
+            shutil.rmtree(whole, ignore_errors=True)
+            whole.mkdir()
+            began, pid = time.time(), nursery.begin(whole)
+            wait_for(lambda: not alive(pid), seconds=600)
+            lasted = time.time() - began
+        assert (whole/"ended").exists()
+        expected = experiments.find_experiment(str(path)).results("tiny", "glyphs", whole).read()
+        assert len(expected) == 4 and expected[["diversity", "recognizability", "loss"]].nunique().min() == 4
+        yield path, nursery, expected, lasted
+    finally: nursery.end()
+
+def training_in(folder, steps=20):
+    "Whether a checkpoint in a folder of results is one of a training that is not over."
     import torch
-    path, draw = tmp_path/"exp_beta.ipynb", np.random.default_rng(20)
-    tiny_beta(path)
-    e = experiments.find_experiment(str(path))
-    def begin(out): return start(out, path, "--profile", "tiny", "--data", "glyphs", "--jobs", 1, "-p", "device=cpu")
-    def table(out): return e.results("tiny", "glyphs", out).read()
-    def ends_well(process, out):
-        said = process.communicate(timeout=900)[0]
-        assert process.returncode == 0 and "exp_beta-tiny-glyphs-draw" in said, said
-        return table(out)
-    (tmp_path/"whole").mkdir(); (tmp_path/"out").mkdir()
-    began = time.time()
-    expected = ends_well(begin(tmp_path/"whole"), tmp_path/"whole")
-    lasted = time.time() - began
-    assert len(expected) == 4 and expected[["diversity", "recognizability", "loss"]].nunique().min() == 4
+    return any(torch.load(p, weights_only=True)["step"] < steps for p in folder.glob("checkpoints/*.pt"))
 
-    out = tmp_path/"out"
-    folder, kills = out/"exp_beta/tiny-glyphs", []
-    def checkpoints(): return {p.name: p.stat().st_mtime_ns for p in folder.glob("checkpoints/*.pt")}
-    def litter(): return list(folder.glob(".*.parquet.*.part"))
+def newest(folder): return {p.name: p.stat().st_mtime_ns for p in folder.glob("checkpoints/*.pt")}
+def litter(folder): return list(folder.glob(".*.parquet.*.part"))
 
-    def in_training():
-        return any(torch.load(p, weights_only=True)["step"] < 40 for p in folder.glob("checkpoints/*.pt"))
-
+def test_a_grid_killed_at_twenty_moments_ends_as_one_that_was_not(tiny, tmp_path):
+    "SIGKILL to the process that computes; the next one goes on, and the table ends bit for bit the same."
+    path, nursery, expected, lasted = tiny
+    e, out, draw, kills = experiments.find_experiment(str(path)), tmp_path/"out", np.random.default_rng(20), []
+    out.mkdir()
+    folder = out/"exp_beta/tiny-glyphs"
+    def table(): return e.results("tiny", "glyphs", out).read()
     for kind in draw.permutation(["training"]*8 + ["part"]*2 + ["random"]*10):
         over = True
         while over:  # a grid that ended before its moment came is compared, removed, and begun again
             if kind == "part": (out/"stuck").touch()
-            before, process, at = checkpoints(), begin(out), time.time() + draw.uniform(0, lasted)
+            before, pid, at = newest(folder), nursery.begin(out), time.time() + draw.uniform(0, lasted)
             ready = dict(
-                training=lambda: checkpoints().items() - before.items(), part=litter,
+                training=lambda: newest(folder).items() - before.items(), part=lambda: litter(folder),
                 random=lambda: time.time() > at)[kind]
-            while not (over := process.poll() is not None) and not ready(): time.sleep(.01)
+            while not (over := not alive(pid)) and not ready(): time.sleep(.005)
             if over:
-                assert same_rows(ends_well(process, out), expected)
+                assert (out/"ended").exists() and same_rows(table(), expected)
                 for p in folder.glob("*.parquet"): p.unlink()
         if kind == "training": time.sleep(draw.uniform(0, .05))
+        kill_tree(pid)
+        wait_for(lambda: not alive(pid), seconds=20)
+        kills.append("part" if litter(folder) else
+                     "training" if kind == "training" and training_in(folder) else "elsewhere")
+        for p in litter(folder): p.unlink()  # so that the next one is seen
+        (out/"stuck").unlink(missing_ok=True)
+
+    print(f"kills: { {k: kills.count(k) for k in set(kills)} }, the whole grid takes {lasted:.1f} s")
+    assert len(kills) == 20 and kills.count("training") >= 5 and "part" in kills
+    pid = nursery.begin(out)
+    wait_for(lambda: not alive(pid), seconds=600)
+    found = table()
+    assert (out/"ended").exists() and not found.duplicated(["beta", "seed"]).any()
+    assert len(found) == len(expected) and same_rows(found, expected)
+
+def test_the_command_killed_in_each_of_its_phases_goes_on(tiny, tmp_path):
+    """SIGKILL to launcher, worker and kernel at once: while the kernel starts, in a training, with a part half written,
+    between two settings, while figures are drawn. The same command ends as one that was not killed."""
+    path, _, expected, _ = tiny
+    e, out = experiments.find_experiment(str(path)), tmp_path/"out"
+    out.mkdir()
+    folder = out/"exp_beta/tiny-glyphs"
+    def begin(): return start(out, path, "--profile", "tiny", "--data", "glyphs", "--jobs", 1, "-p", "device=cpu")
+    def kernel(process): return any(b"ipykernel" in command_line(p) for p in tree(process.pid))
+    def parts(): return len(list(folder.glob("*.parquet")))
+    known, rows = {}, [0]
+    phases = dict(
+        starting=lambda process: kernel(process),
+        training=lambda process: newest(folder).items() - known.items() and training_in(folder),
+        part=lambda process: litter(folder),
+        between=lambda process: parts() > rows[0],
+        drawing=lambda process: parts() == 4 and (out/"exp_beta/jobs/exp_beta-tiny-glyphs-draw.ipynb").exists())
+    for phase, ready in phases.items():
+        if phase == "part": (out/"stuck").touch()
+        known, rows[0] = newest(folder), parts()
+        process = begin()
+        wait_for(lambda: ready(process), process)
         members = tree(process.pid)
         kill_tree(process.pid); process.communicate()
         wait_for(lambda: not any(map(alive, members)), seconds=20)
-        kills.append("part" if litter() else "training" if kind == "training" and in_training() else "elsewhere")
-        for p in litter(): p.unlink()  # so that the next one is seen
+        assert len(members) >= 3 and (phase != "part" or litter(folder)), f"{phase}: {members}"
         (out/"stuck").unlink(missing_ok=True)
-
-    print(f"kills: { {k: kills.count(k) for k in set(kills)} }, the whole grid takes {lasted:.0f} s")
-    assert len(kills) == 20 and kills.count("training") >= 5 and "part" in kills
-    found = ends_well(begin(out), out)
-    assert not found.duplicated(["beta", "seed"]).any() and len(found) == len(expected) and same_rows(found, expected)
+    process = begin()
+    said = process.communicate(timeout=900)[0]
+    assert process.returncode == 0 and "4 of 4 settings done" in said and "exp_beta-tiny-glyphs-draw" in said, said
+    found = e.results("tiny", "glyphs", out).read()
+    assert not found.duplicated(["beta", "seed"]).any() and same_rows(found, expected)
