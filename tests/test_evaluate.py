@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from fewshot_nb import inference
 from fewshot_nb.evaluation import evaluate as module
+from fewshot_nb.cli.evaluate import folder_named_after
 from fewshot_nb.cli.main import app
 from fewshot_nb.core import InputError
 from fewshot_nb.data.bank import Bank
@@ -20,6 +21,7 @@ from fewshot_nb.data.features import Features, feature_bank, features
 from fewshot_nb.evaluation.compare import compare_methods
 from fewshot_nb.evaluation.evaluate import chosen_methods, evaluate
 from fewshot_nb.evaluation.tuning import tune_method
+from fewshot_nb.inference import base
 from fewshot_nb.inference.base import Method
 from fewshot_nb.samplers import TaskSpec, task_stream
 
@@ -340,6 +342,30 @@ def test_any_terminal_gets_a_table(tmp_path, encoding):
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     assert ("↓" in text or "↑" in text) == (encoding == "utf-8") and "from balanced" in text
     assert all((tmp_path/"runs/evaluate/mine"/file).is_file() for file in ("table.csv", "drops.png"))
+
+def test_out_is_one_folder_from_anywhere_in_a_project(tmp_path, monkeypatch):
+    "JupyterLab starts in nbs, a shell elsewhere: the default of the command and a relative `out` mean one folder."
+    (tmp_path/"project/nbs").mkdir(parents=True)
+    (tmp_path/"project/settings.ini").touch()
+    for start in ("project", "project/nbs"):
+        monkeypatch.chdir(tmp_path/start)
+        assert folder_named_after("mine.npz") == tmp_path/"project/runs/evaluate/mine"
+        evaluate(cloud(), "protonet", TaskSpec(shot=1, n_query=10), 4, out="runs/rows")
+    assert list((tmp_path/"project/runs/rows").rglob("*.parquet")) and not (tmp_path/"project/nbs/runs").exists()
+
+def test_kept_rows_choose_their_engine_by_the_request(monkeypatch):
+    "What this session or machine has compiled changes no engine: two sessions keep the same bits."
+    def engines(loaded, on_disk):
+        monkeypatch.setattr(base, "_loaded", set(loaded))
+        monkeypatch.setattr(base, "_is_on_disk", lambda kernel: on_disk)
+        chosen = []
+        def noted(label, m, *rest): return chosen.append(m.engine) or block(label, m, *rest)
+        monkeypatch.setattr(module, "_block_rows", noted)
+        evaluate(cloud(), "tim,pt-map,simpleshot", TaskSpec(shot=1, n_query=10), 3)
+        return chosen
+    block, kernels = module._block_rows, [m.compiled.kernel for m in inference.METHODS.values() if m.compiled]
+    assert engines([], False) == engines(kernels, True) == ["torch"]*3
+
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     path, keep = saved(tmp_path/"mine.npz", cloud()), module._keep

@@ -117,7 +117,7 @@ def evaluate_command(
     if len(features) > 1:
         _refuse_for_several(ctx, n_tasks)
         return compare_files(features, split, specs, ",".join(methods), n_tasks, seed, device, out, shown)
-    out = folder_named_after(features[0]) if out is None else out
+    out = folder_named_after(features[0]) if out is None else out.expanduser().absolute()
     _evaluate_file(_Request(features[0], labels, split, base, specs, ",".join(methods), n_tasks, seed, device,
                             change and not balanced, tune, images, calibration or calibrate, calibrate, out, shown))
 
@@ -204,10 +204,11 @@ def _save_figure(draw, path):
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #f8504019
 def folder_named_after(features) -> Path:
-    "`runs/evaluate/mine` for `mine.npz`; letters, digits, `-`, `_` and `.` of the name stay."
+    "`runs/evaluate/mine` of the project for `mine.npz`; letters, digits, `-`, `_` and `.` of the name stay."
+    from fewshot_nb.engine.experiment import results_root
     name = str(features) if ":" in str(features) else Path(features).stem
     plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
-    return Path("runs/evaluate")/(plain or "features")
+    return results_root("runs/evaluate")/(plain or "features")
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #ref-un
 def _refuse(given, options, where):
@@ -438,10 +439,12 @@ def compare_files(
 ):
     "What `fewshot_nb compare` does."
     import pandas as pd
+    from fewshot_nb.engine.experiment import results_root
     from fewshot_nb.evaluation.backbones import Comparison, paired_features
     from fewshot_nb.evaluation.evaluate import evaluate
     found = paired_features(_named(files), split=split)
-    out = Path("runs/compare")/"-".join(found).replace("/", "-") if out is None else out
+    if out is None: out = results_root("runs/compare")/"-".join(found).replace("/", "-")
+    out = Path(out).expanduser().absolute()
     try: rows = [evaluate(f, methods, specs, tasks, seed, device, out=out/"rows") for f in found.values()]
     except KeyboardInterrupt:
         tell(f"Stopped. The rows so far are in {out/'rows'}: the same command goes on from there.", shown)

@@ -410,7 +410,7 @@ def _omniglot(  # long: each option is explained on a line of its own
     "Errors of an embedding under the protocols of Omniglot: within alphabets or not, Lake's 20 runs."
     def typed(name): return ctx.get_parameter_source(name).name == "COMMANDLINE"
     from fewshot_nb.cli.omniglot import omniglot_command
-    out = folder_named_after(embedding) if out is None else out
+    out = folder_named_after(embedding) if out is None else out.expanduser().absolute()
     omniglot_command(embedding, head, data, image_size, tasks, seed, device, out, split,
                      [way] if typed("way") else None, whole_numbers(shots) if typed("shots") else None)
 

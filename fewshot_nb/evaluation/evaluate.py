@@ -20,6 +20,7 @@ from ..data.bank import Bank
 from ..data.features import Features
 from ..inference.adapters import OneTaskMethod, kind_of, label_of
 from ..inference.base import Method, for_work, largest_value
+from ..engine.experiment import results_root
 from ..engine.results import Results, folder_note
 from .calibration import Calibrated, calibration_terms
 from .intervals import enough_tasks, scores
@@ -239,7 +240,7 @@ def evaluate(
     base_mean=None,  # (dim,) mean of base features; default: that of `Features`, else none
     balanced: bool = False,  # also run every spec with balanced queries, to measure the change
     setting: str | None = None,  # published settings for "dirichlet" or "balanced" queries; default: as the spec's
-    out=None,  # a folder for the rows; default: only return them
+    out=None,  # a folder for the rows, a relative one in the project; default: only return them
     calibration: bool = False,  # also log-loss and what expected calibration error is made of
     seen=None,  # called with a kind's rows so far when a method (first: all cheap ones) is through and much is left
 ) -> pd.DataFrame:
@@ -250,7 +251,7 @@ def evaluate(
     if auto: n_tasks = _most_tasks(bank, specs)
     plan = [_planned(s, methods, bank, n_tasks, seed, setting, mean is not None) for s in specs]
     on = named_device(device)
-    results = None if out is None else evaluation_results(out, on)
+    results = None if out is None else evaluation_results(results_root(out), on)
     return _streamed(plan, _asked(bank, mean, n_tasks, seed, on, calibration), results, auto, seen)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #5299430b

@@ -138,7 +138,7 @@ def evaluate_features(  # long: each parameter is explained on a line of its own
     balanced: bool = True,  # also balanced queries, for the change
     split=None,  # of a file: "grocery", a CSV (class, part) ...
     source: str = "features",  # what the features are, for the table
-    out=None,  # a folder that keeps the rows, to go on from
+    out=None,  # a folder that keeps the rows, to go on from; a relative one lies in the project
     sort: str = "accuracy",  # order of the lines
     images: bool = False,  # also intervals over other images and over other classes
     calibration: bool = False,  # also expected calibration error and log-loss
