@@ -86,6 +86,8 @@ BAD = {
     "other images": (lambda: fs.compare({"a": X, "b": X[1:]}, WORDS), "280 rows in a and 279 rows in b"),
     "one backbone": (lambda: fs.compare({"a": X}, WORDS), "two backbones or more"),
     "other order": (lambda: fs.compare({"a": (X, WORDS), "b": (X, WORDS[::-1])}), "Row 0 is 'ant' in a and 'gnu' in b"),
+    "within groups that are not there": (
+        lambda: fs.evaluate(X, WORDS, within="kind", **FAST), "all are in one: give groups"),
     "a split without a file": (lambda: fs.evaluate(X, WORDS, split="grocery"), "split= is for a file"),
 }
 

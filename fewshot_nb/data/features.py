@@ -164,6 +164,9 @@ def feature_arrays(
 ) -> dict:  # name -> array, for the names in `FEATURE_NAMES` that the file has
     "What a file of features holds, under the names in `FEATURE_NAMES`."
     path = Path(path).expanduser()
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder, not a file of features: "
+                         "make one of its images with fewshot_nb embed.")
     read = choose(path.suffix.lower(), _READERS, "kind of features file")
     if not path.is_file(): raise InputError(f"There is no file {str(path)!r}: check the path.")
     try: found = read(path)

@@ -146,6 +146,8 @@ def evaluate_features(  # long: each parameter is explained on a line of its own
     "Evaluate methods on your own embeddings under realistic, imbalanced few-shot tasks."
     choose(sort, SORTS, "order")
     data = features_from(X, y, base, groups, names, source, split)
+    if within is not None and len(data.novel.groups.unique()) == 1:
+        raise InputError(f"within={within!r} draws classes from one group, but all are in one: give groups=.")
     shots = [shots] if isinstance(shots, (int, np.integer)) else list(shots)
     specs = [TaskSpec(way, s, n_query, marginal, within=within, skip_small=within is not None) for s in shots]
     rows = evaluate(data, methods, specs, n_tasks, seed, device, balanced=balanced, out=out, calibration=calibration)
