@@ -9,7 +9,7 @@ __all__ = ['in_waves', 'in_order', 'Job', 'run_job', 'Plan', 'plan_jobs', 'expec
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 import pandas as pd
-from ..core import InputError
+from ..core import InputError, duration_text
 from . import notebook  # noqa: F401 gives an experiment `check`, `parameters` and `run`
 from .experiment import Experiment, find_experiment, results_root
 
