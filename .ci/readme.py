@@ -22,7 +22,7 @@ def readme() -> str:
     "The front page's prose and tables, with links as seen from the top of the repository."
     tables = dict(outputs("text/markdown"))
     parts = ["".join(c["source"]) if c["cell_type"] == "markdown" else tables.get(i) for i, c in enumerate(cells)]
-    text = "\n\n".join(filter(None, parts))
+    text = re.sub(r"^:::.*\n+", "", "\n\n".join(filter(None, parts)) + "\n", flags=re.M).rstrip("\n")
     return (
         "<!-- Made from nbs/index.ipynb by .ci/readme.py: edit that. -->\n\n"
         + re.sub(r"\]\((?!https?:|#)", "](nbs/", text)

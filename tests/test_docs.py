@@ -128,6 +128,51 @@ def test_the_site_knows_where_it_lives():
     for picture in (ours["website"]["favicon"], ours["website"]["open-graph"]["image"]):
         assert (root/"nbs"/picture).is_file(), f"{picture} is not there"
 
+@pytest.mark.parametrize("path", sorted((root/"nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
+def test_no_page_weighs_more_than_300_kb(path):
+    "Whatever a page shows is in its notebook: `.ci/redraw.py` keeps pictures light, smaller sheets do the rest."
+    assert path.stat().st_size <= 300_000, f"{path.name} weighs {path.stat().st_size//1000} KB"
+
+def pages_of_results():
+    "The experiments that belong to a paper."
+    ours = yaml.safe_load((root/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]
+    papers = [e for e in ours if e.get("section", "") not in ("", "Start", "Library", "The science of evaluation")]
+    return sorted(p for p in sidebar_pages(papers) if p.startswith("exp_"))
+
+def test_tables_have_eight_columns_and_no_nan():
+    "`plots.reading_table` says once what all rows share, and writes a dash for what is missing."
+    wrong = []
+    for page in pages_of_results():
+        for cell in json.loads((root/"nbs"/page).read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", ()):
+                html = BeautifulSoup("".join(output.get("data", {}).get("text/html", "")), "html.parser")
+                for table in html.find_all("table"):
+                    widest = max(len(row.find_all(["td", "th"])) for row in table.find_all("tr"))
+                    said = {c.text.strip() for c in table.find_all("td")}
+                    if widest > 8 or said & {"NaN", "nan", "<NA>", "None"}: wrong.append((page, widest, cell["source"]))
+    assert not wrong, wrong
+
+def test_experiment_pages_fold_their_code():
+    "A page of results is read for its figures; whoever wants the code opens it."
+    for page in pages_of_results():
+        for cell in json.loads((root/"nbs"/page).read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            folded = re.search(r"^#\| (code-fold: true|echo: false|hide)", source, re.M)
+            assert cell["cell_type"] != "code" or folded, source
+
+def test_themes_take_no_fonts_from_elsewhere(site):
+    _, folder = site
+    for sheet in [*folder.rglob("*.css")]:
+        assert not re.search(r"(@import|url\()[^;]{0,20}https?:", sheet.read_text(encoding="utf-8")), sheet.name
+
+def test_the_front_page_says_what_the_package_asks_for():
+    from configparser import ConfigParser
+    config = ConfigParser(delimiters=["="])
+    config.read(root/"settings.ini")
+    first = "".join(json.loads((root/"nbs/index.ipynb").read_text(encoding="utf-8"))["cells"][0]["source"])
+    assert f"Python {config['DEFAULT']['min_python']} or later" in first and "Apache-2.0" in first
+    assert config["DEFAULT"]["license"] == "apache2"
+
 def sidebar_pages(contents):
     "Every page that a sidebar names, globs resolved."
     for entry in contents:
@@ -175,6 +220,16 @@ def test_every_link_inside_the_site_leads_somewhere(site):
             if not place.exists() or anchor and place in anchors and anchor not in anchors[place]:
                 broken.append(f"{path.relative_to(folder)}: {link['href']}")
     assert not broken, "\n".join(sorted(set(broken))[:40])
+
+def test_search_finds_both_spellings(site, browser):
+    "People write alpha-TIM, programs alpha_tim: both lead to the same pages first."
+    browser.get(f"{site[0]}/index.html")
+    found = """const done = arguments[arguments.length - 1]
+               fetch("search.json").then(r => r.json()).then(pages => {
+                 const fuse = new Fuse(pages, {keys: ["title", "section", "text"], ignoreLocation: true, threshold: .1})
+                 done(["alpha-TIM", "alpha_tim"].map(w => fuse.search(w).slice(0, 5).map(r => r.item.href))) })"""
+    people, programs = browser.execute_async_script(found)
+    assert set(people) & set(programs), (people, programs)
 
 @pytest.fixture
 def phone(browser):
