@@ -168,7 +168,7 @@ def reading_table(
 ) -> ReadingTable:  # shows itself in a notebook
     "A table for people: constant columns above it, `X ours` and `X paper` in one column, dashes for what is missing."
     if any(table.index.names): table = table.reset_index()
-    table = table.copy()
+    table = table.rename_axis(columns=None)
     for name in [str(c).removesuffix(" ours") for c in table if str(c).endswith(" ours")]:
         if f"{name} paper" not in table: continue
         ours, paper = (table[f"{name} {who}"].map(_shortly) for who in ("ours", "paper"))
