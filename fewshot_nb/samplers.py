@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'largest_remainder', 'Marginal', 'Balanced', 'dirichlet', 'Dirichlet', 'Effective', 'Counts', 'marginal',
-           'TaskSpec', 'TaskBatch', 'distinct', 'task_stream', 'join_tasks', 'draw_tasks', 'rectangles', 'given_tasks',
-           'lake_tasks', 'lake_image_tasks']
+           'Shots', 'RangeShots', 'LinearShots', 'StepShots', 'DirichletShots', 'shots', 'TaskSpec', 'TaskBatch',
+           'distinct', 'task_stream', 'join_tasks', 'draw_tasks', 'rectangles', 'given_tasks', 'lake_tasks',
+           'lake_image_tasks']
 
 # %% ../nbs/api/200_samplers.ipynb #073035ef
 import dataclasses, math, re, warnings
@@ -176,40 +177,183 @@ def _marginal_word(m):
         raise InputError(f"The marginal {m!r} has something other than numbers between its brackets: "
                          "write for example dirichlet(2).") from None
 
-# %% ../nbs/api/200_samplers.ipynb #466ef1eb
-@dataclass(frozen=True)
-class TaskSpec:
-    "What every task looks like. `n_query` is the total |Q| of a task, not per class."
-    way: int = 5  # K, how many classes a task has
-    shot: int = 1  # support samples of each class; the support is always balanced
-    n_query: int = 75  # |Q|, queries of a whole task
-    marginal: object = "balanced"  # what `marginal()` takes: "balanced", "dirichlet(2)", "effective(3)", counts
-    protocol: str = "disjoint"  # "disjoint", or "veilleux2021": support and query drawn independently
-    within: str | None = None  # all classes of a task from one group; the word names the kind of group: "alphabet"
-    order: str = "grouped"  # of the support: "grouped" 0 0 1 1 2 2, or "interleaved" 0 1 2 0 1 2
-    skip_small: bool = False  # with `within`: leave out groups with fewer than `way` classes, do not refuse them
+# %% ../nbs/api/200_samplers.ipynb #e4b34250
+class Shots:
+    "How many support samples the classes of a task have. Ochal et al. (2021), section 3."
+    def draw(self, rng, n, way):
+        "Counts (n, way), whole numbers of 1 or more, in random order over the classes."
 
-    def __post_init__(self):
-        for name, least in dict(way=2, shot=1, n_query=1).items(): _check_whole(name, getattr(self, name), least)
-        choose(self.protocol, ("disjoint", "veilleux2021"), "protocol")
-        choose(self.order, ("grouped", "interleaved"), "support order")
-        object.__setattr__(self, "marginal", marginal(self.marginal))
-        self.marginal.check(self.way, self.n_query)
+    def most(self, way) -> int:
+        "The most that one class may have."
+        return self.high
 
-    def replace(self, **changes):
-        "The same specification with some fields changed."
-        return dataclasses.replace(self, **changes)
+    def width(self, way) -> int:
+        "The most that a whole support may have."
+        return way*self.high
 
 def _check_whole(name, value, least):
     "Refuse a value that is not a whole number, `least` or more."
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise InputError(f"{name}={value!r} must be a whole number, {least} or more.")
 
+# %% ../nbs/api/200_samplers.ipynb #703e2228
+@dataclass(frozen=True)
+class RangeShots(Shots):
+    "Each class anywhere from `low` to `high`, all equally likely."
+    low: int  # 1 or more
+    high: int  # at least `low`
+
+    def __post_init__(self):
+        for name in ("low", "high"): _check_whole(f"shot: {name}", getattr(self, name), 1)
+        if self.low > self.high:
+            raise InputError(f"The shots {self} run backwards: write {self.high}-{self.low}.")
+
+    def draw(self, rng, n, way): return rng.integers(self.low, self.high + 1, (n, way))
+    def mean(self, way): return (self.low + self.high)/2
+    def __str__(self): return f"{self.low}-{self.high}"
+
+# %% ../nbs/api/200_samplers.ipynb #5c3b8d74
+@dataclass(frozen=True)
+class LinearShots(RangeShots):
+    "The classes in even steps from `low` to `high`."
+    def _steps(self, way): return np.rint(np.linspace(self.low, self.high, way)).astype(np.int64)
+    def draw(self, rng, n, way): return rng.permuted(np.tile(self._steps(way), (n, 1)), axis=1)
+    def mean(self, way): return self._steps(way).mean()
+    def width(self, way): return int(self._steps(way).sum())
+    def __str__(self): return f"linear({self.low}, {self.high})"
+
+@dataclass(frozen=True)
+class StepShots(LinearShots):
+    "Some classes have `low` samples, the others `high`."
+    few: int | None = None  # how many classes have `low`; None: half of them, rounded up
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.few is not None: _check_whole("shot: few", self.few, 1)
+
+    def _steps(self, way):
+        few = (way + 1)//2 if self.few is None else self.few
+        if few >= way:
+            raise InputError(f"The shots {self} leave no class with {self.high}: take 1..{way - 1} small ones.")
+        return np.repeat([self.low, self.high], [few, way - few])
+
+    def __str__(self): return f"step({self.low}, {self.high}{'' if self.few is None else f', {self.few}'})"
+
+# %% ../nbs/api/200_samplers.ipynb #a3308781
+@dataclass(frozen=True)
+class DirichletShots(Shots):
+    "One sample for each class, and the rest of the support by Dir(a)."
+    a: float  # concentration, above 0
+    per_class: int  # samples of a class, on average
+
+    def __post_init__(self):
+        Dirichlet(self.a)  # refuses what is no concentration
+        _check_whole("shot: per_class", self.per_class, 1)
+
+    def draw(self, rng, n, way): return 1 + largest_remainder(dirichlet(rng, self.a, n, way), way*(self.per_class - 1))
+    def mean(self, way): return self.per_class
+    def most(self, way): return 1 + way*(self.per_class - 1)
+    def width(self, way): return way*self.per_class
+    def __str__(self): return f"dirichlet({_number(self.a)}, {self.per_class})"
+
+# %% ../nbs/api/200_samplers.ipynb #6727fcc3
+def shots(
+    s,  # a whole number; `Shots`; or a word: "5", "1-9", "linear(1, 9)", "step(1, 9)", "dirichlet(1, 5)"
+):
+    "The number of shots, or the `Shots`, that `s` means; `str` of it gives the word back."
+    if isinstance(s, (Shots, bool, int, np.integer)) or not isinstance(s, str): return s
+    word = s.strip()
+    if word.isdecimal(): return int(word)
+    if ends := re.fullmatch(r"(\d+)\s*-\s*(\d+)", word): return RangeShots(int(ends[1]), int(ends[2]))
+    call = re.fullmatch(r"([a-z]+)\s*\(([^()]*)\)", word)
+    refusal = InputError(f"The shots {s!r} are unknown: write 5, 1-9, linear(1, 9), step(1, 9) or dirichlet(1, 5).")
+    kinds = dict(linear=LinearShots, step=StepShots, dirichlet=DirichletShots)
+    if call is None or call[1] not in kinds: raise refusal
+    try: numbers = [float(x) for x in call[2].split(",")]
+    except ValueError: raise refusal from None
+    if not len(numbers) in ((2, 3) if call[1] == "step" else (2,)): raise refusal
+    whole = [int(x) if x.is_integer() else x for x in numbers]
+    return kinds[call[1]](*whole)
+
+# %% ../nbs/api/200_samplers.ipynb #466ef1eb
+# long: each field is explained on a line of its own
+@dataclass(frozen=True)
+class TaskSpec:
+    "What every task looks like. `n_query` is the total |Q| of a task, not per class."
+    way: int = 5  # K, how many classes a task has
+    shot: object = 1  # support samples of each class; or what `shots()` takes: "1-9", "step(1, 9)", "dirichlet(1, 5)"
+    n_query: int = 75  # |Q|, queries of a whole task
+    marginal: object = "balanced"  # what `marginal()` takes: "balanced", "dirichlet(2)", "effective(3)", counts
+    protocol: str = "disjoint"  # "disjoint", or "veilleux2021": support and query drawn independently
+    within: str | None = None  # all classes of a task from one group; the word names the kind of group: "alphabet"
+    order: str = "grouped"  # of the support: "grouped" 0 0 1 1 2 2, or "interleaved" 0 1 2 0 1 2
+    skip_small: bool = False  # with `within`: leave out groups with fewer than `way` classes, do not refuse them
+    noise: float = 0.  # share of the support, 0 to below 1, that shows another class of the task than its label says
+
+    def __post_init__(self):
+        for name, value in _protocol_fields(self.protocol).items(): object.__setattr__(self, name, value)
+        object.__setattr__(self, "shot", shots(self.shot))
+        least = dict(way=2, n_query=1) | ({} if isinstance(self.shot, Shots) else dict(shot=1))
+        for name, low in least.items(): _check_whole(name, getattr(self, name), low)
+        choose(self.protocol, ("disjoint", "veilleux2021"), "protocol")
+        choose(self.order, ("grouped", "interleaved"), "support order")
+        object.__setattr__(self, "noise", _checked_noise(self.noise))
+        object.__setattr__(self, "marginal", marginal(self.marginal))
+        self.marginal.check(self.way, self.n_query)
+        if isinstance(self.shot, Shots): self.shot.mean(self.way)  # refuses what does not fit the ways
+
+    def replace(self, **changes):
+        "The same specification with some fields changed."
+        return dataclasses.replace(self, **changes)
+
+def _checked_noise(noise):
+    "A share of wrong labels as a float."
+    if isinstance(noise, (int, float)) and not isinstance(noise, bool) and 0 <= noise < 1: return float(noise)
+    raise InputError(f"noise={noise!r} must be a share of the support from 0 to below 1, such as 0.2.")
+
+# %% ../nbs/api/200_samplers.ipynb #bf62da19
+@patch(as_prop=True)
+def uneven(self: TaskSpec) -> bool:
+    "Whether the classes of a support may differ in size."
+    return isinstance(self.shot, Shots)
+
+@patch(as_prop=True)
+def typical_shot(self: TaskSpec) -> int:
+    "Support samples of a class, on average, rounded."
+    return max(1, round(float(self.shot.mean(self.way)))) if isinstance(self.shot, Shots) else int(self.shot)
+
+@patch(as_prop=True)
+def most_shot(self: TaskSpec) -> int:
+    "The most support samples that one class may have."
+    return self.shot.most(self.way) if isinstance(self.shot, Shots) else int(self.shot)
+
+@patch(as_prop=True)
+def protocol_word(self: TaskSpec) -> str:
+    "The protocol, with shots and noise where they are not the usual ones: \"disjoint; shots 1-9; noise 0.2\"."
+    words = [self.protocol]
+    if isinstance(self.shot, Shots): words.append(f"shots {self.shot}")
+    if self.noise: words.append(f"noise {_number(self.noise)}")
+    return "; ".join(words)
+
+# %% ../nbs/api/200_samplers.ipynb #1fa49f48
+def _protocol_fields(word) -> dict:
+    "The fields of a `TaskSpec` that a `protocol_word` sets."
+    first, *rest = [part.strip() for part in str(word).split(";")]
+    if not rest: return {}
+    found = dict(protocol=first)
+    for part in rest:
+        name, _, value = part.partition(" ")
+        try: found[{"shots": "shot", "noise": "noise"}[name]] = float(value) if name == "noise" else value
+        except (KeyError, ValueError):
+            raise InputError(f"The protocol {word!r} is unknown: write for example "
+                             "'disjoint; shots 1-9; noise 0.2'.") from None
+    return found
+
 # %% ../nbs/api/200_samplers.ipynb #c7e31e87
 @dataclass(frozen=True)
 class TaskBatch:
-    "Some tasks as indices into a bank. A shorter query set (only under veilleux2021) ends with -1: see `rectangles`."
-    support: Int[Tensor, "task support"]  # indices of the support samples, way*shot of them
+    "Some tasks as indices into a bank. A shorter support or query set ends with -1: see `rectangles`."
+    support: Int[Tensor, "task support"]  # indices of the support samples
     query: Int[Tensor, "task query"]  # indices of the queries, in shuffled order
     support_labels: Int[Tensor, "task support"]  # 0..way-1
     query_labels: Int[Tensor, "task query"]  # 0..way-1
@@ -254,6 +398,12 @@ def __getitem__(self: TaskBatch, s):
     if not isinstance(s, slice) or s.step not in (None, 1):
         raise InputError(f"A TaskBatch is cut with a plain slice such as batch[10:20], not with {s!r}.")
     return self._each(lambda t: t[s], start=self.start + s.indices(len(self))[0])
+
+# %% ../nbs/api/200_samplers.ipynb #47b14e1c
+@patch(as_prop=True)
+def shot_counts(self: TaskBatch) -> Int[Tensor, "task way"]:
+    "How many support samples each class has, by their labels."
+    return (self.support_labels[..., None] == torch.arange(self.way, device=self.query.device)).sum(1)
 
 # %% ../nbs/api/200_samplers.ipynb #729067e0
 def distinct(
@@ -350,7 +500,7 @@ def _check(pool, spec, groups):
     if spec.protocol == "veilleux2021": return  # it cuts what a class does not have
     present = spec.marginal.present(spec.way)
     for classes in groups:
-        least = np.sort(pool.sizes[classes])[:present].sum() - spec.shot*present
+        least = np.sort(pool.sizes[classes])[:present].sum() - spec.most_shot*present
         if least < spec.n_query:
             raise InputError(f"The {present} smallest classes have {least} samples left for n_query={spec.n_query} "
                              f"when shot={spec.shot} are taken from each: lower n_query, or leave small classes out.")
@@ -360,7 +510,7 @@ def _check_smallest_class(pool, spec, allowed):
     small = allowed[pool.sizes[allowed].argmin()]
     certain = spec.marginal.certain(spec.way, spec.n_query)
     queries = 0 if spec.protocol == "veilleux2021" else 1 if certain is None else certain
-    need = spec.shot + queries
+    need = spec.most_shot + queries
     if pool.sizes[small] >= need: return
     n_small = (pool.sizes[allowed] < need).sum()
     also = f" (as do {n_small - 1} more classes)" if n_small > 1 else ""
@@ -377,13 +527,15 @@ BLOCK = 1024  # tasks that are drawn together; part of the meaning of a seed
 
 def _draw_block(pool, spec, groups, seed, number):
     "Block `number` of the tasks of `spec`, as a `TaskBatch` of 1,024: classes, support, counts, queries."
-    children = np.random.SeedSequence([seed, number]).spawn(5)
-    for_classes, for_support, for_counts, for_queries, for_order = map(np.random.default_rng, children)
+    children = np.random.SeedSequence([seed, number]).spawn(7)
+    streams = list(map(np.random.default_rng, children))
+    for_classes, for_support, for_counts, for_queries, for_order, *_ = streams
     way, shot = spec.way, spec.shot
     classes = _draw_classes(for_classes, groups, way)
+    if isinstance(shot, Shots) or spec.noise: return _uneven_block(pool, spec, classes, streams, number)
     sizes, starts = pool.sizes[classes].ravel(), pool.starts[classes].ravel()
     support = distinct(for_support, sizes, np.full(len(sizes), shot)).reshape(-1, shot)
-    counts, redrawn = _draw_counts(for_counts, spec, pool.sizes[classes], pool)
+    counts, redrawn = _draw_counts(for_counts, spec, pool.sizes[classes], pool, shot)
     need = counts.ravel()
     if spec.protocol == "disjoint": place = _beside(support, distinct(for_queries, sizes - shot, need), need)
     else: place = distinct(for_queries, sizes, need)
@@ -411,12 +563,12 @@ def _beside(taken, value, need):
     return value
 
 # %% ../nbs/api/200_samplers.ipynb #219e1baa
-def _draw_counts(rng, spec, sizes, pool):
-    "Counts (task, way) that the class sizes can serve, and how often those of each task were drawn again."
+def _draw_counts(rng, spec, sizes, pool, taken):
+    "Counts (task, way) that are left beside the `taken`, and how often those of each task were drawn again."
     counts, redrawn = spec.marginal.draw(rng, BLOCK, spec.way, spec.n_query), np.zeros(BLOCK, np.int64)
     # the published code silently cuts what a class does not have
     if spec.protocol == "veilleux2021": return np.minimum(counts, sizes), redrawn
-    room = sizes - spec.shot
+    room = sizes - taken
     todo = np.flatnonzero((counts > room).any(1))
     while len(todo):
         redrawn[todo] += 1
@@ -444,6 +596,64 @@ def _shuffled(rng, queries, counts, n_query):
     query, label = np.full((n, n_query), -1), np.full((n, n_query), -1)
     query[slot], label[slot] = queries, labels
     return np.take_along_axis(query, order, 1), np.take_along_axis(label, order, 1)
+
+# %% ../nbs/api/200_samplers.ipynb #59f67101
+def _slots(rng, spec, shots):
+    "Task, label and column of every support slot, in the order of `spec`; and how many each task has."
+    way, n = spec.way, shots.sum(1)
+    task, label = np.divmod(np.repeat(np.arange(shots.size), shots.ravel()), way)
+    turn = np.arange(len(task)) - np.repeat(shots.ravel().cumsum() - shots.ravel(), shots.ravel())
+    if spec.order == "interleaved": label = label[np.lexsort((label, turn, task))]
+    return task, label, np.arange(len(task)) - np.repeat(n.cumsum() - n, n), n
+
+def _shown_classes(rng, spec, task, label, column, n):
+    "What each slot shows: its label, but for `noise` of the slots of a task any other of its classes."
+    if not spec.noise: return label
+    key = rng.random(len(task))
+    order = np.lexsort((key, task))  # the slots of each task in random order
+    wrong = np.zeros(len(task), bool)
+    wrong[order] = column < np.rint(spec.noise*n)[task]
+    other = rng.integers(1, spec.way, len(task))
+    return np.where(wrong, (label + other) % spec.way, label)
+
+# %% ../nbs/api/200_samplers.ipynb #ea3f4eac
+def _uneven_block(pool, spec, classes, streams, number):
+    "A block with uneven shots or wrong labels; what is absent is -1."
+    _, for_support, for_counts, for_queries, for_order, for_shots, for_noise = streams
+    way, sizes, starts = spec.way, pool.sizes[classes], pool.starts[classes].ravel()
+    even = not isinstance(spec.shot, Shots)
+    shots = np.full(sizes.shape, spec.shot) if even else spec.shot.draw(for_shots, BLOCK, way)
+    task, label, column, n = _slots(for_shots, spec, shots)
+    cell = task*way + _shown_classes(for_noise, spec, task, label, column, n)
+    taken = np.bincount(cell, minlength=sizes.size)
+    _check_taken(pool, spec, classes, sizes, taken)
+    support = distinct(for_support, sizes.ravel(), taken)
+    counts, redrawn = _draw_counts(for_counts, spec, sizes, pool, taken.reshape(sizes.shape))
+    place = _queries_beside(for_queries, spec, support, taken, sizes.ravel(), counts.ravel())
+    asked = pool.order[place + np.repeat(starts, counts.ravel())]
+    query, query_labels = _shuffled(for_order, asked, counts, spec.n_query)
+    index, labels = np.full((2, BLOCK, way*spec.shot if even else spec.shot.width(way)), -1)
+    order = np.argsort(cell, kind="stable")
+    index[task[order], column[order]] = pool.order[support + np.repeat(starts, taken)]
+    labels[task, column] = label
+    tensors = map(torch.from_numpy, (index, query, labels, query_labels, classes))
+    return TaskBatch(*tensors, torch.from_numpy(redrawn), spec.order, number*BLOCK)
+
+# %% ../nbs/api/200_samplers.ipynb #96c1618b
+def _check_taken(pool, spec, classes, sizes, taken):
+    "Refuse wrong labels that ask a class for more than it has."
+    short = np.flatnonzero(taken > sizes.ravel())
+    if not len(short): return
+    name, has = pool.names[classes.ravel()[short[0]]], sizes.ravel()[short[0]]
+    raise InputError(f"Class {name!r} has {_several(has, 'sample')}, but noise={spec.noise} asks for "
+                     f"{taken[short[0]]} of them in one support: lower noise or shot.")
+
+def _queries_beside(rng, spec, support, taken, sizes, need):
+    "Places of the queries, beside the support unless the protocol draws both independently."
+    if spec.protocol != "disjoint": return distinct(rng, sizes, need)
+    held = np.full((len(sizes), taken.max()), np.iinfo(np.int64).max)
+    held[np.arange(held.shape[1]) < taken[:, None]] = support
+    return _beside(held, distinct(rng, sizes - taken, need), need)
 
 # %% ../nbs/api/200_samplers.ipynb #1881a90e
 def task_stream(
@@ -498,14 +708,15 @@ def draw_tasks(
 
 # %% ../nbs/api/200_samplers.ipynb #8f29bb33
 def rectangles(
-    tasks: TaskBatch,  # tasks, some of them perhaps with cut query sets
+    tasks: TaskBatch,  # tasks, some of them perhaps with short supports or cut query sets
 ):
-    "Yield `(which, batch)`: positions of the tasks with equally many queries, and those tasks without padding."
-    lengths = (tasks.query_labels >= 0).sum(1)
-    for n in lengths.unique().tolist():
-        which = torch.nonzero(lengths == n).squeeze(1)
+    "Yield `(which, batch)`: positions of the tasks with equally large sets, and those tasks without padding."
+    lengths = torch.stack([(x >= 0).sum(1) for x in (tasks.query_labels, tasks.support_labels)], 1)
+    for n, m in lengths.unique(dim=0).tolist():
+        which = torch.nonzero((lengths == torch.tensor([n, m])).all(1)).squeeze(1)
         part = tasks._each(lambda t, which=which: t[which])
-        yield which, dataclasses.replace(part, query=part.query[:, :n], query_labels=part.query_labels[:, :n])
+        yield which, dataclasses.replace(part, query=part.query[:, :n], query_labels=part.query_labels[:, :n],
+                                         support=part.support[:, :m], support_labels=part.support_labels[:, :m])
 
 # %% ../nbs/api/200_samplers.ipynb #8a2a57fd
 # long: each parameter is explained on a line of its own

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SeveralValues', 'evaluate_command', 'Shown', 'specs_asked', 'refuse_output', 'show_table', 'tell',
-           'folder_named_after', 'whole_numbers', 'compare_command', 'compare_files']
+           'folder_named_after', 'whole_numbers', 'shots_asked', 'compare_command', 'compare_files']
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #cf53d818
 import sys
@@ -34,11 +34,12 @@ class SeveralValues(TyperCommand):
 
     def belongs(self, value, option) -> bool:
         "Whether a value may be another one of this option, and not the file of features."
-        if option == "--shots": return value.replace(",", "").isdigit()
+        if option == "--shots": return not set(value) - set("0123456789,-") and value[0].isdigit()
         return Path(value).suffix not in self.files
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-tasks
-_Shots = Annotated[list[str], typer.Option(help="Labelled samples of each class; several values, one table each.")]
+_Shots = Annotated[list[str], typer.Option(
+    help="Labelled samples of each class; several values, one table each. 1-9: uneven.")]
 _Way = Annotated[int, typer.Option(help="Classes of a task.")]
 _Queries = Annotated[int, typer.Option(help="Queries of a whole task.")]
 _Dirichlet = Annotated[Optional[float], typer.Option(
@@ -153,7 +154,7 @@ def specs_asked(shots, way, queries, dirichlet, balanced, protocol="disjoint") -
         raise InputError("--balanced and --dirichlet exclude each other: give one of them.")
     marginal = "balanced" if balanced else f"dirichlet({2. if dirichlet is None else dirichlet!r})"
     from fewshot_nb.samplers import TaskSpec
-    return [TaskSpec(way, s, queries, marginal, protocol) for s in dict.fromkeys(whole_numbers(shots))]
+    return [TaskSpec(way, s, queries, marginal, protocol) for s in dict.fromkeys(shots_asked(shots))]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #ref-out
 def refuse_output(sort, format, plot):
@@ -228,6 +229,17 @@ def whole_numbers(groups) -> list:
         if not (s.isascii() and s.isdigit()) or len(s) > 9:
             raise InputError(f"--shots {s!r} must be whole numbers, for instance --shots 1 5.")
     return [int(s) for s in texts]
+
+# %% ../../nbs/api/955_cli_evaluate.ipynb #bbe6f5b5
+def shots_asked(groups) -> list:
+    "The shots of --shots: whole numbers, or words such as 1-9, step(1,9) and dirichlet(1,5) for uneven ones."
+    from fewshot_nb.samplers import shots
+    found = []
+    for word in groups:
+        uneven = "(" in word or ("-" in word and word[:1].isdigit())
+        found += [shots(w) for w in ([word] if "(" in word else word.split(","))] if uneven else whole_numbers([word])
+    if not found: raise InputError("--shots names no number: write for instance --shots 1 5.")
+    return found
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #c2692883
 @dataclass(frozen=True)
@@ -324,7 +336,7 @@ def _tuned(asked, data, spec):
     from fewshot_nb.evaluation.evaluate import chosen_methods
     from fewshot_nb.evaluation.tuning import BALANCE_PARAMETERS, tune_method
     found = {}
-    for label, m in chosen_methods(asked.methods, spec.shot, has_base=data.base_mean is not None).items():
+    for label, m in chosen_methods(asked.methods, spec.typical_shot, has_base=data.base_mean is not None).items():
         if m.name not in BALANCE_PARAMETERS: continue
         best, tried = tune_method(label, data, spec, seed=asked.seed, device=asked.device)
         parameter = tried.parameter[0]
@@ -339,7 +351,7 @@ def _at_temperatures(asked, data, spec):
     from fewshot_nb.evaluation.evaluate import chosen_methods
     from fewshot_nb.evaluation.temperature import calibrated
     has_base, found = data.base_mean is not None, {}
-    for label, m in chosen_methods(asked.methods, spec.shot, has_base=has_base).items():
+    for label, m in chosen_methods(asked.methods, spec.typical_shot, has_base=has_base).items():
         fitted = calibrated(m, data, spec, seed=asked.seed, device=asked.device)
         found[f"{label} calibrated"] = fitted
         tell(f"temperature on validation classes, {spec.shot}-shot: {label} {fitted.temperature:.3g}", asked.shown)

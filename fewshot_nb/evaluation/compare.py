@@ -96,7 +96,7 @@ def image_intervals(
     kind = ["way", "shot", "n_query", "marginal", "protocol"]
     for key, t in rows.groupby([*METHOD_IDENTITY, *kind, "seed"], sort=False):
         spec, seed, t = TaskSpec(*key[3:-1]), key[-1], t.sort_values("task")
-        line = dict(method=key[0], shot=spec.shot, marginal=str(spec.marginal), accuracy=t.accuracy.mean())
+        line = dict(method=key[0], shot=spec.typical_shot, marginal=str(spec.marginal), accuracy=t.accuracy.mean())
         line["over_tasks"] = over_tasks(t.accuracy).half
         for unit in units:
             tasks = task_stream(bank.labels, spec, len(t), seed, start=int(t.task.min()))

@@ -19,7 +19,7 @@ from ..core import device as named_device
 from ..data.bank import Bank
 from ..data.features import Features
 from ..inference.adapters import OneTaskMethod, kind_of, label_of
-from ..inference.base import Method, for_work, largest_value
+from ..inference.base import UNEVEN_NOTE, Method, for_work, largest_value
 from ..engine.experiment import results_root
 from ..engine.results import Results, folder_note
 from .calibration import Calibrated, calibration_terms
@@ -126,10 +126,11 @@ def _asked(bank, base_mean, n_tasks, seed, device, calibration=False):
 
 def _row_head(label, m, spec, asked) -> dict:
     "The columns that all tasks of one method share."
-    notes = [m.unverified, "centred on the support mean" if getattr(m, "centre", "") == "support" else ""]
+    notes = [m.unverified, "centred on the support mean" if getattr(m, "centre", "") == "support" else "",
+             UNEVEN_NOTE if m.counts_samples and spec.uneven else ""]
     return dict(asked.about, method=label, implementation=method_implementation(m), parameters=method_parameters(m),
-                way=spec.way, shot=spec.shot, n_query=spec.n_query, marginal=str(spec.marginal),
-                protocol=spec.protocol, within=spec.within or "", transductive=m.transductive,
+                way=spec.way, shot=spec.typical_shot, n_query=spec.n_query, marginal=str(spec.marginal),
+                protocol=spec.protocol_word, within=spec.within or "", transductive=m.transductive,
                 note="; ".join(n for n in notes if n))
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #23f0062e
@@ -283,7 +284,7 @@ def _planned(spec, methods, bank, n_tasks, seed, setting, has_base):
         raise InputError(f"seed={seed} is too large for a column of whole numbers: take one below 2**63.")
     setting = setting or ("balanced" if spec.marginal == Balanced() else "dirichlet")
     task_stream(bank, spec, n_tasks, seed)  # it refuses what does not fit
-    return spec, chosen_methods(methods, spec.shot, setting, has_base)
+    return spec, chosen_methods(methods, spec.typical_shot, setting, has_base)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #ecc016bc
 _CHEAP = 5e-3  # seconds a task up to which a method belongs to the first table
@@ -306,7 +307,7 @@ def _cost(m, spec, dim) -> float:
     m = m.method if isinstance(m, Calibrated) else m
     known = type(m).__module__.startswith("fewshot_nb.") and not isinstance(m, OneTaskMethod)
     if not known: return 2*_CHEAP
-    samples = spec.way*spec.shot + spec.n_query
+    samples = spec.way*spec.typical_shot + spec.n_query
     return m.cost*samples*dim/51_200*spec.way/5
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #acae8210
@@ -320,7 +321,7 @@ def _pieces(plan, asked) -> list:
             found.append(_Piece(kind, place, spec, label, m, head, _cost(m, spec, dim)))
     def ready(p):
         n = asked.n_tasks*len(same[p.method.compiled and p.method.compiled.kernel])
-        samples = p.spec.way*p.spec.shot + p.spec.n_query
+        samples = p.spec.way*p.spec.typical_shot + p.spec.n_query
         return p._replace(method=for_work(p.method, n, samples, asked.bank.data[0], kept=True))
     dear = {}  # all kinds of a dear method one after the other
     for p in found: dear[p.label] = max(p.cost, dear.get(p.label, 0))

@@ -188,9 +188,9 @@ def plot(self: Evaluation,
         if axes is None: _, axes = plt.subplots(1, n, figsize=(1.4 + 2.8*n, .9 + .24*lines), sharey=True, squeeze=False)
         axes = np.ravel(axes)
         uneven = self.numbers[self.numbers.marginal != "balanced"]
-        kinds = list((uneven if len(uneven) else self.numbers).groupby(["shot", "marginal"], sort=False))
+        kinds = list((uneven if len(uneven) else self.numbers).groupby(["shot", "marginal", "protocol"], sort=False))
         order = kinds[0][1].sort_values("accuracy").method.drop_duplicates().tolist()
-        for ax, (kind, panel) in zip(axes, kinds): _draw_accuracies(ax, panel, order, *kind)
+        for ax, (kind, panel) in zip(axes, kinds): _draw_accuracies(ax, panel, order, *kind[:2])
         _legend_below(axes[0].figure, self.numbers)
     return axes[0].figure
 

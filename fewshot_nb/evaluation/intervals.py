@@ -142,9 +142,15 @@ def over_images(
 def _image_sums(batch, a, labels, sizes):
     "Sums over tasks for each image that is in them, for each class, and the noise of the squares."
     classes, counts = batch.classes.cpu().numpy(), batch.counts.cpu().numpy()
-    pi = (batch.support.shape[1]//batch.way + counts)/sizes[classes]
+    pi = (batch.shot_counts.cpu().numpy() + counts)/sizes[classes]
     index = torch.cat([batch.support, batch.query], 1).cpu().numpy()
     label = torch.cat([batch.support_labels, batch.query_labels], 1).cpu().numpy()
+    there = index >= 0
+    if not there.all():  # the padding of short supports: numbers that nothing else has
+        index, label = np.where(there, index, -1 - np.arange(index.shape[1])), label.clip(0)
+    if (labels[index] != np.take_along_axis(classes, label, 1))[there].any():
+        raise InputError("Some labels of the support are wrong, so that images stand for no one class: "
+                         "take unit='class'.")
     if (pi >= 1).any():
         raise InputError(
             "Some task uses every image of a class, so none can be left out: lower n_query or "
@@ -154,7 +160,7 @@ def _image_sums(batch, a, labels, sizes):
     if (ordered[:, 1:] == ordered[:, :-1]).any():
         raise InputError("An image is twice in one task: intervals over images need protocol='disjoint'.")
     weight = np.take_along_axis(a[:, None]/(1 - pi), label, 1)
-    inside = np.bincount(index.ravel(), weight.ravel(), minlength=len(labels))
+    inside = np.bincount(index[there], weight[there], minlength=len(labels))
     expected = np.bincount(classes.ravel(), (a[:, None]*pi/(1 - pi)).ravel(), minlength=len(sizes))
     return inside, expected, (sizes[classes]*pi/(1 - pi)*a[:, None]**2).sum()
 

@@ -30,7 +30,7 @@ def calibrated(
             raise InputError("There are no validation classes to calibrate on: give a split with a validation part, "
                              "or a Bank of base classes.")
         bank, base_mean = bank.validation, bank.base_mean if base_mean is None else base_mean
-    (_, m), = chosen_methods(method, spec.shot, has_base=base_mean is not None).items()
+    (_, m), = chosen_methods(method, spec.typical_shot, has_base=base_mean is not None).items()
     p, labels = _answers(m, bank.to(named_device(device)), spec, n_tasks, seed, base_mean)
     return Calibrated(m, _best_temperature(p, labels))
 

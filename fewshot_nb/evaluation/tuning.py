@@ -38,7 +38,7 @@ def tune_method(
         if bank.validation is None:
             raise InputError("There are no validation classes to tune on: give a split with a validation part.")
         bank, base_mean = bank.validation, bank.base_mean if base_mean is None else base_mean
-    (label, start), = chosen_methods(method, spec.shot, has_base=base_mean is not None).items()
+    (label, start), = chosen_methods(method, spec.typical_shot, has_base=base_mean is not None).items()
     if parameter is None: parameter, known = choose(start.name, BALANCE_PARAMETERS, "method with a balance parameter")
     values = known if values is None else values
     tried = {f"{label} {parameter}={v}": dataclasses.replace(start, **{parameter: v}) for v in values}

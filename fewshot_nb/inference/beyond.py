@@ -34,6 +34,7 @@ class TIMADM(Method):
     engines = ("torch", "numba")
     compiled = CompiledTwin("clustering._adm_tasks", 6, 8e-3)
     cost = 4e-3
+    counts_samples = True
 
     def __post_init__(self):
         for weight in ("marginal", "conditional"):
@@ -189,6 +190,7 @@ class LRICI(Method):
     block = 64
     compiled = CompiledTwin("ici._ici_tasks", 17, 70e-3)
     cost = 4e-3
+    counts_samples = True
 
     def __post_init__(self):
         check_range("C", self.C)

@@ -95,6 +95,7 @@ class Baseline(Method):
     engines = ("torch", "numba")
     compiled = CompiledTwin("gradient._head_tasks", 8, 1.5e-3)
     cost = 1.2e-3
+    counts_samples = True
 
     def __post_init__(self):
         check_range("temperature", self.temperature)

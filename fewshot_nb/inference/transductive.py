@@ -50,6 +50,7 @@ class BDCSPN(CL2NMixin, Method):
     engines = ("torch", "numba")
     compiled = CompiledTwin("nearest._rectified_tasks", 10, .35e-3)
     cost = 0.2e-3
+    counts_samples = True
 
     def __post_init__(self):
         super().__post_init__()
@@ -185,6 +186,7 @@ class PTMAP(Method):
     engines = ("plain", "torch", "numba")
     compiled = CompiledTwin("clustering._map_tasks", 4, 1.5e-3)
     cost = 0.8e-3
+    counts_samples = True
 
     def __post_init__(self):
         check_range("lam", self.lam)
@@ -242,6 +244,7 @@ class TIM(Method):
     engines = ("plain", "torch", "numba")
     compiled = CompiledTwin("gradient._tim_tasks", 5, 44e-3)
     cost = 20e-3
+    counts_samples = True
     scale_free = True
 
     def __post_init__(self):
