@@ -130,7 +130,7 @@ def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
     times the job comes back to the step where it was."""
     import torch
     from fewshot_nb.engine import experiment as experiments
-    path, out = tiny_beta(tmp_path/"exp_beta.ipynb", steps=300), tmp_path/"results"
+    path, out = tiny_beta(tmp_path/"exp_beta.ipynb", steps=100), tmp_path/"results"
     folder = out/"exp_beta/tiny-glyphs"
     def reached():
         "(when the newest checkpoint was written, the steps done in it)"
