@@ -283,9 +283,9 @@ def _evaluate_file(asked):
         raise typer.Exit(130) from None
     picture = _update_files(asked.out)
     _show_tables(rows, data, asked)
-    files = "table.csv and drops.png" if picture else "table.csv"
-    tell(f"\n{len(rows):,} rows in {asked.out/'rows'}, {files} beside them; "
-         f"{time.perf_counter() - start:.1f} s, peak memory {_peak_memory():.2f} GB", asked.shown)
+    files = "table.csv, drops.png" if picture else "table.csv"
+    tell(f"\n{len(rows):,} rows in rows/, {files}; {time.perf_counter() - start:.1f} s, "
+         f"peak memory {_peak_memory():.2f} GB\nall in {asked.out}", asked.shown)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #fb45bbb8
 def _evaluated(asked, data):
