@@ -8,6 +8,7 @@ __all__ = ['implemented_verdicts']
 # %% ../../nbs/api/715_claims_implemented.ipynb #01aad2e1
 import pandas as pd
 from .judge import Verdicts, judge_measures
+from .rules import Measure, distance_estimate
 from ..core import rng
 from ..papers import OWN_CLAIMS, PAPERS, claimant
 
@@ -94,12 +95,13 @@ def _formulas():
     import torch
     from scipy.stats import beta, kstest
     from fewshot_nb.samplers import dirichlet
-    marginals = dirichlet(rng("claims", "V18"), 2., 10_000, 5)
+    marginals = dirichlet(rng("claims", "V18"), 2., draws := 100_000, 5)
     p = torch.tensor(dirichlet(rng("claims", "V19"), 1., 1000, 5))
+    off = max(kstest(p, beta(2, 8).cdf).statistic for p in marginals.T)
     alphas = [1, 2, 3, 4, 5, 6, 7]
     return {"V17": [(a, _entropy_slope([.4, .6], a).mean().item()) for a in alphas],
             "V17b": min(_entropy_slope([1e-3, .999], a).min().item() for a in alphas),
-            "V18": kstest(marginals[:, 0], beta(2, 8).cdf).pvalue,
+            "V18": Measure(distance_estimate(off, draws, tests=5), unit="draws"),
             "V19": max(_identity_error(p, a) for a in (.5, 1, 2, 5, 7))}
 
 # %% ../../nbs/api/715_claims_implemented.ipynb #8414e544

@@ -7,6 +7,7 @@ __all__ = ['NEEDS', 'VERDICT_COLOURS', 'published_text', 'judge_claim', 'claim_a
 
 # %% ../../nbs/api/705_claims_judge.ipynb #7fbd174f
 import html, re
+from dataclasses import replace
 import numpy as np, pandas as pd
 from .rules import (GATES, Estimate, Finding, apply_rule, as_measure, gate_verdict,
                                      long_number, short_number)
@@ -131,7 +132,10 @@ def _found(claim, measure):
     "What the rule finds; nothing where only a gate was handed over."
     if measure.value is None and measure.gate:
         return Finding("straddles", Estimate(np.nan, np.nan, np.nan, 0), "")
-    return apply_rule(claim["kind"], measure.value, claim["expected"], claim["tolerance"])
+    found = apply_rule(claim["kind"], measure.value, claim["expected"], claim["tolerance"])
+    if measure.false_pass == measure.false_pass:  # the measure knows better: a share of cells has no normal error
+        found = replace(found, false_pass=measure.false_pass, power=measure.power)
+    return found
 
 def judge_claim(
     claim: dict,  # a line of `published_claims`; needs "table": judged by the paper's own numbers

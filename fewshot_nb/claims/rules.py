@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['GATES', 'RULES', 'Estimate', 'mean_estimate', 'Measure', 'as_measure', 'gate_verdict', 'true_region', 'Finding',
-           'short_number', 'long_number', 'apply_rule', 'split_best', 'late_slope']
+           'short_number', 'simultaneous', 'long_number', 'apply_rule', 'split_best', 'late_slope', 'distance_estimate']
 
 # %% ../../nbs/api/700_claims_rules.ipynb #1ec9da6e
 import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 import numpy as np, pandas as pd
-from scipy.stats import t as student
+from scipy.stats import norm, t as student
 from ..core import InputError, choose, rng
 
 # %% ../../nbs/api/700_claims_rules.ipynb #f3697d9f
@@ -73,6 +73,8 @@ class Measure:
     learner: str = ""  # who learned it, where the claim does not say: "siamese independent"
     gate: str = ""  # why the rows cannot bear a verdict, with figures: "at chance: 51.2 ± 0.8 against 50"
     lacking: tuple = ()  # parts of the claim that were not measured: methods, sets
+    false_pass: float = np.nan  # where the measure brings its own: a share of cells; NaN: the rule finds it
+    power: str = ""  # likewise
 
     def __post_init__(self):
         if self.gate and not any(self.gate.startswith(start) for start in GATES):
@@ -171,6 +173,10 @@ def short_number(
 def _reach(region):
     return f"the interval reaches over an end of {short_number(region[0])} to {short_number(region[1])}"
 
+def _picked(place, parts):
+    "What a no says where there were several parts."
+    return (f"the worst of {parts} parts, by an interval that allows for the choice",) * (place == "outside" and parts > 1)
+
 def _region_text(region):
     low, high = map(short_number, region)
     if abs(region[0]) < 1e-300 and np.isinf(region[1]): return "above 0"
@@ -220,12 +226,35 @@ def _parts_of(measure):
         raise InputError("A measure without any row cannot be judged: leave it out.")
     return parts, lacking
 
-def _worst(estimates, region):
-    "(name, place) of the part that speaks most against a claim."
-    places = {name: _place_of(e.low, e.high, region) for name, e in estimates.items()}
-    place = next((p for p in ("outside", "straddles") if p in places.values()), "inside")
-    room = {name: min(e.low - region[0], region[1] - e.high) for name, e in estimates.items() if places[name] == place}
-    return min(room, key=room.get), place
+def simultaneous(
+    estimate: Estimate,  # of one part, with its 95 % interval
+    parts: int,  # among which it may have been picked
+) -> Estimate:
+    "An estimate whose interval holds together with those of all other parts (Bonferroni)."
+    wider = norm.ppf(1 - .025/parts)/norm.ppf(.975)
+    value, low, high = estimate[:3]
+    return estimate._replace(low=value - wider*(value - low), high=value + wider*(high - value))
+
+def _widest(mean, parts):
+    "The interval of a mean, or an `Estimate` as it is, that holds together with those of all other parts."
+    if isinstance(mean, Estimate):
+        return simultaneous(mean, parts)
+    return _interval_of(mean, 1 - .05/parts)
+
+# %% ../../nbs/api/700_claims_rules.ipynb #27686621
+def _worst(means, region):
+    "(name, place, its interval) of the part that speaks most against a claim; means and Estimates by name."
+    own, joint = ({name: _widest(m, parts) for name, m in means.items()} for parts in (1, len(means)))
+    outside = {name: e for name, e in joint.items() if _place_of(e.low, e.high, region) == "outside"}
+    doubted = {name: e for name, e in own.items() if _place_of(e.low, e.high, region) != "inside"}
+    place = "outside" if outside else "straddles" if doubted else "inside"
+    among = outside or doubted or own
+    room = {name: min(e.low - region[0], region[1] - e.high) for name, e in among.items()}
+    name = min(room, key=room.get)
+    if place == "straddles" and _place_of(*own[name][1:3], region) == "outside":
+        among = joint  # beyond by itself, not as the worst of all
+    return name, place, among[name]
+
 
 # %% ../../nbs/api/700_claims_rules.ipynb #c007680f
 def _judge_means(kind, measure, expected, tolerance):
@@ -233,16 +262,13 @@ def _judge_means(kind, measure, expected, tolerance):
     region = true_region(kind, expected, tolerance)
     parts, lacking = _parts_of(measure)
     means = {name: _mean_of(value) for name, value in parts.items()}
-    name, place = _worst({n: _interval_of(m) for n, m in means.items()}, region)
+    whole = {n: v if isinstance(v, Estimate) else means[n] for n, v in parts.items()}  # need not be symmetric
+    name, place, estimate = _worst(whole, region)
     mean, chances = means[name], [_chances(m, region) for m in means.values()]
-    estimate = _interval_of(mean)
-    if isinstance(parts[name], Estimate):
-        estimate = parts[name]  # its interval need not be symmetric
-        place = place if len(parts) > 1 else _place_of(estimate.low, estimate.high, region)
     words = (f"{name}: " if name else "") + short_number(mean.value)
     every = "of every part " if len(parts) > 1 else ""
     rule = f"the 95 % interval {every}lies {_region_text(region)}"
-    reasons = (_reach(region),) if place == "straddles" else ()
+    reasons = (_reach(region),) if place == "straddles" else _picked(place, len(parts))
     if np.isnan(mean.value):
         place, reasons = "straddles", ("the measure is not a number",)
     rates = [rate for rate, _ in chances if rate == rate]
@@ -290,15 +316,15 @@ def _judge_order(kind, measure, expected, tolerance):
     "Whether the interval of every lead clears the tolerance."
     region = true_region("order", expected, tolerance)
     means, lacking = _leads(measure, expected)
-    pair, place = _worst({(a, b): _interval_of(m) for a, b, m in means}, region)
+    pair, place, estimate = _worst({(a, b): m for a, b, m in means}, region)
     mean = next(m for a, b, m in means if (a, b) == pair)
     rates = [rate for rate, _ in (_chances(m, region) for _, _, m in means) if rate == rate]
-    reasons = (_reach(region),) if place == "straddles" else ()
+    reasons = (_reach(region),) if place == "straddles" else _picked(place, len(means))
     if np.isnan(mean.value):
         place, reasons = "straddles", ("the measure is not a number",)
     below, above = pair
     rule = f"the 95 % interval of {'every' if len(means) > 1 else 'the'} lead lies {_region_text(region)}"
-    return Finding(place, _interval_of(mean), f"{above} - {below} = {short_number(mean.value)}", reasons,
+    return Finding(place, estimate, f"{above} - {below} = {short_number(mean.value)}", reasons,
                    tuple(lacking), rule, max(rates, default=np.nan), _chances(mean, region)[1],
                    alone=_stands_alone(measure, expected))
 
@@ -384,3 +410,13 @@ def late_slope(
     rows = max(len(y)*(1 - alike)/(1 + alike), 3.) if alike < 1 else 3.
     half = student.ppf(.975, rows - 2)*np.sqrt(left @ left/(len(y) - 2)/(u @ u)*len(y)/rows)
     return Estimate(float(slope), float(slope - half), float(slope + half), len(y))
+
+# %% ../../nbs/api/700_claims_rules.ipynb #9e5647dc
+def distance_estimate(
+    distance: float,  # of two distribution functions, the statistic of Kolmogorov and Smirnov
+    draws: int,  # behind the one that was drawn
+    tests: int = 1,  # of how many distances this is the largest
+) -> Estimate:  # whatever the distribution, the true distance is above its end in at most 5 % of cases
+    "The largest distance between two distribution functions with its 95 % band."
+    half = float(np.sqrt(np.log(2*tests/.05)/(2*draws)))
+    return Estimate(float(distance), max(0., float(distance) - half), float(distance) + half, int(draws))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, torch
 from ..core import InputError, choose, device as find_device, rng, settings_from
 from ..claims.gates import chance_gate, first_gate, seeds_gate, training_gate
-from ..claims.rules import Estimate, Measure, mean_estimate
+from ..claims.rules import Estimate, Measure, mean_estimate, simultaneous
 from ..data.bongard.abstract import attribute_pictures
 from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.problems import PROBLEM_KINDS, PROBLEM_SPLITS
@@ -390,28 +390,28 @@ def _difference(a, b, shares=(1., 1.)):
     return Estimate(gap, gap - half, gap + half)
 
 def _lead(of, a, b):
-    "By how much method a is ahead of method b, on the part where it is least certain."
-    return min((_difference(of[a][p], of[b][p]) for p in TEST_PARTS), key=lambda e: e.low)
+    "By how much method a is ahead of method b, on each part."
+    return {f"{b} on {p}": _difference(of[a][p], of[b][p]) for p in TEST_PARTS}
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #48490522
 def _off_chance(e):
-    "How far an accuracy is from 50 %."
-    off = abs(e.value - 50)
-    return Estimate(off, max(0, off - (e.high - e.value)), off + e.high - e.value)
+    "How far an accuracy is from 50 %, with its sign."
+    return Estimate(e.value - 50, e.low - 50, e.high - 50, e.rows)
 
 def _below(people, e):
     "By how many points an accuracy stays below people."
     return Estimate(people - e.value, people - e.high, people - e.low)
 
 def _below_people(of):
-    "How far the methods stay below people, where one comes nearest (B1, B1e)."
+    "How far each method stays below people (B1, B1e)."
     found = {}
     for id, who in (("B1", "Amateur"), ("B1e", "Expert")):
-        gaps = [_below(people_accuracies(p)[who], e[p]) for e in of.values() for p in ("FF", "BA")]
-        for e in of.values():  # CM and NV count as many problems as they have
+        gaps = {f"{m} on {p}": _below(people_accuracies(p)[who], e[p]) for m, e in of.items() for p in ("FF", "BA")}
+        for m, e in of.items():  # CM and NV count as many problems as they have
             minus = e["NV"]._replace(value=-e["NV"].value, low=-e["NV"].high, high=-e["NV"].low)
-            gaps.append(_below(people_accuracies("CM")[who], _difference(e["CM"], minus, (400/720, 320/720))))
-        found[id] = min(gaps, key=lambda e: e.low)
+            both = _difference(e["CM"], minus, (400/720, 320/720))
+            gaps[f"{m} on CM and NV"] = _below(people_accuracies("CM")[who], both)
+        found[id] = gaps
     return found
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #1b611bef
@@ -426,7 +426,7 @@ def _leads(of):
     if {PRETRAINED_ON_PROGRAMS, "Meta-Baseline-SC"} <= set(of):
         found["B20"] = _lead(of, PRETRAINED_ON_PROGRAMS, "Meta-Baseline-SC")
         leads = [_lead(of, PRETRAINED_ON_PROGRAMS, m) for m in _without_programs(of)]
-        found["B2"] = min(leads, key=lambda e: e.low)
+        found["B2"] = {name: lead for one in leads for name, lead in one.items()}
     plain = _without_programs(of)
     for id, part, best in (("B3", "FF", "Meta-Baseline-SC"), ("B3b", "BA", "Meta-Baseline-SC"),
                            ("B21", "NV", "ProtoNet")):
@@ -437,11 +437,11 @@ def _leads(of):
 def _full_measures(of):
     found = _below_people(of) | _leads(of)
     if "CNN-Baseline" in of:
-        found["B5b"] = max((_off_chance(of["CNN-Baseline"][p]) for p in TEST_PARTS), key=lambda e: e.value)
-    meta = [e for m, e in of.items() if m not in NEAR_CHANCE]
+        found["B5b"] = {p: _off_chance(of["CNN-Baseline"][p]) for p in TEST_PARTS}
+    meta = {m: e for m, e in of.items() if m not in NEAR_CHANCE}
     for id, others in (("B9", ["FF"]), ("B9b", ["FF", "CM", "NV"])):
-        gaps = [_difference(e["BA"], e[p]) for e in meta for p in others]
-        if gaps: found[id] = min(gaps, key=lambda e: e.low)
+        gaps = {f"{m} on {p}": _difference(e["BA"], e[p]) for m, e in meta.items() for p in others}
+        if gaps: found[id] = gaps
     return found
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #53d672f7
@@ -451,7 +451,11 @@ def _freeform_measures(of):
     if "WReN-Bongard" in of and len(of) > 1: found["B8"] = {m: e["FF"] for m, e in of.items()}
     return found
 
-def _best(of, part): return max((e[part] for e in of.values()), key=lambda e: e.value)
+def _best(of, part):
+    "The best accuracy of several methods; its interval allows for the choice (all intervals hold at once)."
+    joint = [simultaneous(e[part], len(of)) for e in of.values()]
+    best = max(e.value for e in joint)
+    return Estimate(best, max(e.low for e in joint), max(e.high for e in joint), sum(e.rows for e in joint))
 
 def _both_measures(full, free):
     "Claims that compare the full set with the free-form variant, where Table 2 has no program synthesis."

@@ -109,9 +109,8 @@ def protocol_measures(
     letters = dict(zip(OMNIGLOT_PROTOCOLS, "TW"))
     found = {f"{letters[p]}{w}-{s}": error_estimate(rows, f"{p} {w}-{s}")
              for p in OMNIGLOT_PROTOCOLS for w, s in OMNIGLOT_PROBLEMS}
-    ratios = [ratio_estimate(rows, w, s) for w, s in OMNIGLOT_PROBLEMS]
-    found |= {"Q1": min(ratios, key=lambda e: e.low), "Q2": _order(rows, "unstructured"),
-              "Q3": _order(rows, "within-alphabet")}
+    ratios = {f"{w}-way {s}-shot": ratio_estimate(rows, w, s) for w, s in OMNIGLOT_PROBLEMS}
+    found |= {"Q1": ratios, "Q2": _order(rows, "unstructured"), "Q3": _order(rows, "within-alphabet")}
     about = dict(unit=error_unit(rows), learner=PROTOCOL_LEARNERS[method], gate=_gate(rows))
     return {id: Measure(value, **about) for id, value in found.items()}
 
