@@ -4,7 +4,7 @@ from scipy.stats import spearmanr
 
 from fewshot_nb.claims.gates import chance_gate, grid_gate, training_gate
 from fewshot_nb.claims.judge import judge_claim
-from fewshot_nb.claims.rules import Estimate, Measure, apply_rule, late_slope, split_best
+from fewshot_nb.claims.rules import Estimate, Measure, apply_rule, distance_estimate, late_slope, split_best
 from fewshot_nb.claims.trends import _Parabola, _judge_linear, _peaks, _rises, _trend_interval
 from fewshot_nb.stats.curves import straightness
 
@@ -70,6 +70,28 @@ def test_a_few_points_do_not_show_that_there_is_no_trend():
     assert np.mean([old_no_trend(v) for v in y]) > .7
     points = pd.DataFrame(dict(x=np.arange(8.), y=y[0]))
     assert apply_rule("negative", points, "0", "0.5").place != "inside"
+
+def test_the_worst_of_many_parts_is_not_picked():
+    "V1, V6, V26, Q1 and six claims on Bongard handed over the worst part, as if it were the only one."
+    draws = np.random.default_rng(5).normal(size=(400, 14))
+    def parts(z): return {i: Estimate(v, v - 1.96, v + 1.96) for i, v in enumerate(z)}
+    picked = sum(apply_rule("sign", min(parts(z).values()), "> 0", "0").place == "outside" for z in draws)
+    denied = sum(apply_rule("sign", parts(z), "> 0", "0").place == "outside" for z in draws)
+    assert picked/400 > .2 and denied <= HIGHEST(400)  # all of them lie on the edge
+    one = draws + np.r_[0., [9.]*13]
+    assert sum(apply_rule("sign", parts(z), "> 0", "0").place == "inside" for z in one) <= HIGHEST(400)
+    assert apply_rule("sign", parts(draws[0] - np.r_[9., [0.]*13]), "> 0", "0").place == "outside"
+    order = apply_rule("order", {"A": 0., **{f"B{i}": e for i, e in parts(draws[0]).items()}},
+                       "A < " + "|".join(f"B{i}" for i in range(14)), "0")
+    assert order.place == "straddles"
+
+def test_not_rejecting_a_distribution_is_not_agreement():
+    "V18 passed because a test did not reject; with 100 draws it never does."
+    few, many = (distance_estimate(.01, n) for n in (100, 1_000_000))
+    assert apply_rule("negative", few, "0", "0.02").place == "straddles"
+    assert apply_rule("negative", many, "0", "0.02").place == "inside"
+    assert apply_rule("negative", distance_estimate(.05, 1_000_000), "0", "0.02").place == "outside"
+    assert distance_estimate(.01, 100, tests=6).high > few.high
 
 def test_an_order_with_parts_missing_is_partly_measured():
     found = judged("order", "A|B < C|D", "0", {"A": [1, 1.1, 1.2], "C": [2, 2.1, 2.2], "D": None})

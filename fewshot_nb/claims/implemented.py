@@ -95,7 +95,7 @@ def _formulas():
     import torch
     from scipy.stats import beta, kstest
     from fewshot_nb.samplers import dirichlet
-    marginals = dirichlet(rng("claims", "V18"), 2., draws := 100_000, 5)
+    marginals = dirichlet(rng("claims", "V18"), 2., draws := 200_000, 5)
     p = torch.tensor(dirichlet(rng("claims", "V19"), 1., 1000, 5))
     off = max(kstest(p, beta(2, 8).cdf).statistic for p in marginals.T)
     alphas = [1, 2, 3, 4, 5, 6, 7]

@@ -133,7 +133,7 @@ def _found(claim, measure):
     if measure.value is None and measure.gate:
         return Finding("straddles", Estimate(np.nan, np.nan, np.nan, 0), "")
     found = apply_rule(claim["kind"], measure.value, claim["expected"], claim["tolerance"])
-    if measure.false_pass == measure.false_pass:  # the measure knows better: a share of cells has no normal error
+    if measure.false_pass is not None:  # the measure knows better: a share of cells has no normal error
         found = replace(found, false_pass=measure.false_pass, power=measure.power)
     return found
 

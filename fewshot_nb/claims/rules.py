@@ -73,7 +73,7 @@ class Measure:
     learner: str = ""  # who learned it, where the claim does not say: "siamese independent"
     gate: str = ""  # why the rows cannot bear a verdict, with figures: "at chance: 51.2 ± 0.8 against 50"
     lacking: tuple = ()  # parts of the claim that were not measured: methods, sets
-    false_pass: float = np.nan  # where the measure brings its own: a share of cells; NaN: the rule finds it
+    false_pass: float | None = None  # where the measure brings its own: a share of cells; None: the rule finds it
     power: str = ""  # likewise
 
     def __post_init__(self):
