@@ -43,7 +43,7 @@ CASES = [
     ("exact", "m-net; tadam", "", ["tadam", "m-net"], ["tadam"], None),
     (
         "order", "A|B < C < D", "0", dict(A=1, B=2, C=[3, 3.1], D=[4, 4.1]),
-        dict(A=1, B=4, C=[3, 3.1], D=[4, 4.1]), dict(A=[1, 3.0], B=1, C=[2, 2.5], D=9)),
+        dict(A=1, B=4, C=[3, 3.01], D=[4, 4.1]), dict(A=[1, 3.0], B=1, C=[2, 2.5], D=9)),
     ("order", "A < B", "5", dict(A=1, B=7), dict(A=1, B=5), dict(A=Estimate(1, 0, 2), B=Estimate(6.5, 6, 7))),
     (
         "order", "A < B", "0", pd.DataFrame(dict(A=[1, 5, 9.0], B=[1.1, 5.12, 9.1])),

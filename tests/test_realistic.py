@@ -62,7 +62,7 @@ def test_a_rival_chosen_as_the_closest_of_many_needs_more(cells):
 def test_every_method_and_cell_is_handed_over(cells):
     "V1, V6 and V26 were judged by the method or cell that had been picked as the worst."
     found = realistic_claims.realistic_measures(cells)
-    assert len(found["V1"].value) >= 6 and len(found["V6"].value) == 3 and len(found["V26"].value) == 6
+    assert len(found["V1"].value) >= 6 and len(found["V6"].value) == 4 and len(found["V26"].value) == 6
 
 def test_a_share_of_cells_without_differences_is_not_sure():
     "Each cell by its own interval: one of six was called ahead in 14 % of worlds without any lead."

@@ -181,7 +181,7 @@ def imbalance_measures(
     a = rows.marginal.map(evenness)
     least = rows[a == a.min()]
     leads = {m: _pooled(least, m, "lead") for m in JUDGED_METHODS if m in set(least.method)}
-    behind = pd.DataFrame(leads.values(), leads).assign(lead_over_class=lambda t: t.high - t.value)
+    behind = (pd.DataFrame(leads.values(), leads)/100).assign(lead_over_class=lambda t: t.high - t.value)
     of = len(behind), 1  # one is missing: a whole Entropy-min
     share = share_measure(behind.rename(columns=dict(value="lead")), "lead", -1, methods=of)
     lost = {_title(m): _pooled(least, m, "loss") for m in ("laplacianshot", "alpha-tim", "tim", "pt-map")}
