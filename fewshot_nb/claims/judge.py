@@ -137,6 +137,7 @@ def _found(claim, measure):
         found = replace(found, false_pass=measure.false_pass, power=measure.power)
     return found
 
+# %% ../../nbs/api/705_claims_judge.ipynb #4d8f507b
 def judge_claim(
     claim: dict,  # a line of `published_claims`; needs "table": judged by the paper's own numbers
     measure,  # a `Measure`, or a bare value in the form that the claim's kind takes

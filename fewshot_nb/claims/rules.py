@@ -175,7 +175,8 @@ def _reach(region):
 
 def _picked(place, parts):
     "What a no says where there were several parts."
-    return (f"the worst of {parts} parts, by an interval that allows for the choice",) * (place == "outside" and parts > 1)
+    if place != "outside" or parts < 2: return ()
+    return (f"the worst of {parts} parts, by an interval that allows for the choice",)
 
 def _region_text(region):
     low, high = map(short_number, region)
@@ -226,6 +227,7 @@ def _parts_of(measure):
         raise InputError("A measure without any row cannot be judged: leave it out.")
     return parts, lacking
 
+# %% ../../nbs/api/700_claims_rules.ipynb #27686622
 def simultaneous(
     estimate: Estimate,  # of one part, with its 95 % interval
     parts: int,  # among which it may have been picked

@@ -457,6 +457,7 @@ def _best(of, part):
     best = max(e.value for e in joint)
     return Estimate(best, max(e.low for e in joint), max(e.high for e in joint), sum(e.rows for e in joint))
 
+# %% ../../nbs/api/840_studies_bongard.ipynb #53d672f8
 def _both_measures(full, free):
     "Claims that compare the full set with the free-form variant, where Table 2 has no program synthesis."
     found, plain = {}, _without_programs(full)

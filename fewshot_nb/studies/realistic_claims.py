@@ -81,7 +81,7 @@ def every_cell(
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #27ed2a03
 @functools.lru_cache(maxsize=64)
 def _share_false_pass(cells, chances):
-    "How often a share of cells says too much: the worst over numbers of cells without a lead, and over what they share."
+    "How often a share of cells says too much: the worst over numbers of cells and over what they share."
     random, rates = rng(0, "claims", "share"), []
     own, common = (random.standard_normal((2000, k, chances)) for k in (cells, 1))
     for alike in (0., .5, 1.):
@@ -89,6 +89,7 @@ def _share_false_pass(cells, chances):
         rates += [(_sure(z[:, :n].max(-1), chances) > 0).mean() for n in range(1, cells + 1)]
     return float(max(rates))
 
+# %% ../../nbs/api/832_studies_realistic_claims.ipynb #27ed2a05
 def _with_missing(share, measured, missing):
     "A share of methods, where some that were not measured may lie on either side."
     every = measured + missing
@@ -109,7 +110,8 @@ def share_measure(
     found = next((lead for lead in leads if (_sure(noise + lead, chances) == len(rows)).mean() >= .8), np.nan)
     power = f"a lead of {100*found*half/1.96:.2g} points in every cell is found in all of them with 80 %"
     if methods: share = _with_missing(share, *methods)
-    return Measure(share, unit="classes", lacking=lacking, false_pass=_share_false_pass(len(rows), chances), power=power)
+    rate = _share_false_pass(len(rows), chances)
+    return Measure(share, unit="classes", lacking=lacking, false_pass=rate, power=power)
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #a4fd01cb
 NOT_MEASURED = ("Entropy-min of a whole backbone", "MAML", "Versa", "SIB")
