@@ -160,6 +160,17 @@ def test_experiment_pages_fold_their_code():
             folded = re.search(r"^#\| (code-fold: true|echo: false|hide)", source, re.M)
             assert cell["cell_type"] != "code" or folded, source
 
+def test_results_and_chapters_link_to_each_other():
+    "A chapter says which results use it, and each of these says so too."
+    for path in sorted((root/"nbs").glob("exp_*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        for line in re.findall(r"Read on: .*", text):
+            assert "claims.ipynb" in line
+            for chapter in re.findall(r"\]\((api/\w+\.ipynb)\)", line):
+                there = (root/"nbs"/chapter).read_text(encoding="utf-8")
+                said = [used for used in re.findall(r"Used in: .*", there) if f"(../{path.name})" in used]
+                assert said, f"{chapter} does not say that {path.stem} uses it"
+
 def test_themes_take_no_fonts_from_elsewhere(site):
     _, folder = site
     for sheet in [*folder.rglob("*.css")]:
@@ -227,7 +238,8 @@ def test_search_finds_both_spellings(site, browser):
     found = """const done = arguments[arguments.length - 1]
                fetch("search.json").then(r => r.json()).then(pages => {
                  const fuse = new Fuse(pages, {keys: ["title", "section", "text"], ignoreLocation: true, threshold: .1})
-                 done(["alpha-TIM", "alpha_tim"].map(w => fuse.search(w).slice(0, 5).map(r => r.item.href.split("#")[0]))) })"""
+                 const first = w => fuse.search(w).slice(0, 5).map(r => r.item.href.split("#")[0])
+                 done(["alpha-TIM", "alpha_tim"].map(first)) })"""
     people, programs = browser.execute_async_script(found)
     assert set(people) & set(programs), (people, programs)
 
