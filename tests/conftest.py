@@ -27,7 +27,7 @@ def cache(tmp_path, monkeypatch) -> Path:
     return tmp_path/"cache"
 
 def pytest_collection_modifyitems(items):
-    """The long tests first, so that tests run side by side end together, and what shares Slurm, a tiny experiment or the
-    built site in one row: a process that is idle takes tests over from the end."""
+    """The long tests first, so that tests run side by side end together, and what shares Slurm, a tiny experiment or
+    the built site in one row: a process that is idle takes tests over from the end."""
     first = ["test_slurm.py", "test_reproduce.py", "test_docs.py"]
     items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first else len(first))
