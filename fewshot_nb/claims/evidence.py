@@ -165,8 +165,7 @@ def keep(
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #31484d00
 LOST_COMMITS = (  # named by committed rows, and not in the history of the repository
-    "698f9d2e9b5f66c6b459c65b9f955da656eea805", "57154ed06539bc07adfea726e2283bf65aa0e902",
-    "40d887143e268f93766eda48ebf9ab35851051fd")
+    "698f9d2e9b5f66c6b459c65b9f955da656eea805",)
 
 def _commit_note(made):
     "What is amiss with the commits that parts name, in words."
