@@ -419,7 +419,7 @@ def test_committed_words_are_those_of_today():
 
 # --- where rows come from
 
-def test_every_commit_that_rows_name_is_in_the_history_or_told_to_be_lost():
+def test_every_commit_that_rows_name_is_in_the_history():
     root = Path(rules.__file__).parents[2]
     files = [p for p in (root/"nbs"/"results").glob("exp_*/*.parquet") if p.name != "claims.parquet"]
     named = {part.get("commit") for p in files for part in
@@ -427,14 +427,11 @@ def test_every_commit_that_rows_name_is_in_the_history_or_told_to_be_lost():
     git = lambda *a: subprocess.run(["git", "-C", root, *a], capture_output=True, text=True).stdout.split()
     if not git("rev-parse", "HEAD") or git("rev-parse", "--is-shallow-repository") != ["false"]:
         pytest.skip("needs the whole history")
-    assert named - set(git("rev-list", "--all")) == set(evidence.LOST_COMMITS)
+    assert named <= set(git("rev-list", "--all"))
 
-def test_a_lost_commit_and_another_profile_are_told(tmp_path, monkeypatch):
-    assert set(provenance_notes("exp_alpha_sweep").note) == {""}  # its rows were computed again
-    commits = [dict(commit=c) for c in (*evidence.LOST_COMMITS[:1], "1"*40, None)]
-    lost = evidence.LOST_COMMITS[0][:7]
-    assert evidence._commit_note(commits) == [
-        f"1 of 3 parts name a commit that is not in the history ({lost})", "1 of 3 parts name no commit"]
+def test_no_commit_and_another_profile_are_told():
+    assert set(provenance_notes("exp_alpha_sweep").note) == {""}
+    assert evidence._commit_note([dict(commit="1"*40), dict(commit=None)]) == ["1 of 2 parts name no commit"]
     made = [dict(part=part_name(dict(profile="laptop", data="omniglot", beta=b), 1)) for b in (1, 2)]
     rows = pd.DataFrame(dict(profile="laptop", data="omniglot", beta=[1, 2]))
     assert evidence._profile_note(rows, list(rows), made) == []
