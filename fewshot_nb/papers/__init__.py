@@ -19,7 +19,7 @@ PAPERS = {
     "omniglot_eval": "Omniglot evaluation protocols (Valmadre, omniglot-eval)",
     "bongard": "Bongard-LOGO: a new benchmark for human-level concept learning and reasoning "
                "(Nie et al. 2020)",
-    "stability": "Reproducibility and stability in metric-based few-shot learning (2019)",
+    "stability": "Reproducibility and stability analysis in metric-based few-shot learning (2019)",
 }
 
 # %% ../../nbs/api/010_papers.ipynb #dbd25c8a
