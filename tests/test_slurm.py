@@ -131,7 +131,9 @@ def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
     import torch
     from fewshot_nb.engine import experiment as experiments
     path, out = tiny_beta(tmp_path/"exp_beta.ipynb", steps=100), tmp_path/"results"
-    folder = out/"exp_beta/tiny-glyphs"
+    folder, slow = out/"exp_beta/tiny-glyphs", out/"slow"
+    out.mkdir()
+    slow.touch()
     def reached():
         "(when the newest checkpoint was written, the steps done in it)"
         found = sorted((p.stat().st_mtime_ns, p) for p in folder.glob("checkpoints/*.pt"))
@@ -154,6 +156,7 @@ def test_a_training_goes_on_from_its_checkpoint(slurm, tmp_path):
         subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], capture_output=True)
         while reached()[0] == stopped[0] and process.poll() is None and time.time() < last: time.sleep(.02)
         came_back.append((stopped[1], reached()[1]))
+    slow.unlink()
     said = process.communicate(timeout=900)[0]
     print(came_back, said)
     assert process.returncode == 0, said
