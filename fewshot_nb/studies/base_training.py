@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 import pandas as pd, torch
 from torch.utils.flop_counter import FlopCounterMode
-from ..core import InputError, settings_from
+from ..core import InputError, choose, settings_from
 from ..data.augmentation import Augmentation
 from ..data.bank import Bank
 from ..data.features import PARTS
 from ..data.photographs import find_photographs, photograph_bank
 from ..data.source import characters
 from ..models.core import parameter_count
+from ..models.weights import save_weights
 from ..models.residual import BACKBONES, photograph_backbone
 from ..plots import COLOURS, style
 from .generators import counted_in
 from ..train.backbone import BaseTraining, base_feature_mean, nearest_mean_accuracy, train_backbone
+from ..train.schedules import one_cycle
 
 # %% ../../nbs/api/847_studies_base_training.ipynb #ec494c3a
 _SETS = "mini_imagenet", "tiered_imagenet", "tiny_tiered", "cub", "caltech101"  # in the order in which auto takes them
@@ -62,6 +64,8 @@ class BaseSetting:
     weight_decay: float = 1e-4  # L2 penalty
     smallest: float = .08  # smallest share of the image that a crop shows
     jitter: float = .4  # of brightness, contrast and saturation
+    schedule: str = "milestones"  # of the rate: milestones (a tenth at 45/90 and 66/90, the paper), or one_cycle
+    nesterov: bool = False  # look ahead, as Nesterov does
     look: int = 2  # epochs between two looks at the validation classes
     tasks: int = 1000  # of a look; the novel classes get twice as many
     classes: int = 0  # of each part; 0: all
@@ -141,8 +145,9 @@ def base_training_row(
     images: str = "auto",  # a set of photographs; auto: the first that is there
     device="auto",  # where to train
 ) -> dict:  # a row, with the `curve`
-    "Train a backbone on base classes, and tell its curve."
+    "Train a backbone on base classes, keep its weights in `folder`/weights, and tell its curve."
     s = settings_from(BaseSetting, setting, ("image_size", "crop", "epochs", "batch", "look", "tasks"))
+    choose(s.schedule, ("milestones", "one_cycle"), "schedule")
     which = images_at_hand(images, data)
     base, validation, novel = base_training_banks(which, str(data), s.image_size, s.crop, s.classes, s.per_class)
     epoch = base.n//s.batch
@@ -150,15 +155,19 @@ def base_training_row(
         raise InputError(f"batch={s.batch} is more than the {base.n} base images of {which}: take a smaller one.")
     model = photograph_backbone(s.backbone, (base.shape[0], s.crop, s.crop), s.seed)
     views = Augmentation(area=(s.smallest, 1.), jitter=(s.jitter,)*3)
-    how = BaseTraining(crop=s.crop, weight_decay=s.weight_decay, look=s.look, n_validation=s.tasks, augmentation=views)
+    how = BaseTraining(crop=s.crop, weight_decay=s.weight_decay, look=s.look, n_validation=s.tasks, augmentation=views,
+                       nesterov=s.nesterov)
+    schedule = one_cycle(s.epochs*epoch) if s.schedule == "one_cycle" else None
     name = "-".join(f"{k}={v}" for k, v in vars(s).items())
     checkpoint = Path(folder)/"checkpoints"/f"{which}-{name}.ckpt"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     model, state = train_backbone(model, base, steps=s.epochs*epoch, lr=s.lr, batch=s.batch, seed=s.seed, device=device,
-                                  checkpoint=checkpoint, validation=validation, how=how, log=epoch, desc=s.backbone)
+                                  checkpoint=checkpoint, validation=validation, how=how, log=epoch, desc=s.backbone,
+                                  schedule=schedule)
     told = _told(model, base, novel, s.crop, 2*s.tasks) | dict(train_seconds=state.seconds)
     about = dict(parameters=parameter_count(model), base_images=base.n, base_classes=base.classes,
                  validation_classes=validation.classes, novel_classes=novel.classes)
+    save_weights(model, Path(folder)/"weights"/f"{which}-{name}.safetensors", dict(vars(s), images=which, **about, **told))
     checkpoint.unlink(missing_ok=True)
     return dict(about, **told, curve=json.dumps(_curve(state, epoch)))
 
