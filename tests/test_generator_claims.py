@@ -1,4 +1,5 @@
 "What the pages on generators may say: each test fails on the rule that stood before."
+import json
 import subprocess
 import sys
 import numpy as np
@@ -6,9 +7,11 @@ import pandas as pd
 import pytest
 from fewshot_nb import plots
 from fewshot_nb.claims.evidence import kept_verdicts
+from fewshot_nb.claims.judge import judge_measures
 from fewshot_nb.engine.results import committed_rows
 from fewshot_nb.studies import generator_claims, overfitting, sweeps
 from fewshot_nb.studies.critics import over_people
+from fewshot_nb.studies.sweeps import path_lengths
 
 PEOPLE = 1.286, 97.5  # where people lie on the plane
 
@@ -18,11 +21,72 @@ def committed(name, **only):
     for column, value in only.items(): table = table[table[column] == value]
     return generator_claims.with_gates(table.reset_index(drop=True))
 
+GENERATED = "exp_beta", "exp_context", "exp_attention", "exp_latent", "exp_models"
+
+def curveless(table):
+    "Which rows carry no learning curve."
+    curve = table.curve if "curve" in table else pd.Series("", table.index)
+    return curve.fillna("").eq("")
+
 def test_short_trainings_without_a_curve_are_no_findings():
-    for name in ("exp_beta", "exp_context", "exp_attention", "exp_latent", "exp_models"):
-        assert committed(name).gate.str.startswith("still training: no learning curve").all(), name
+    for name in GENERATED:
+        table = committed(name)
+        bare = curveless(table)
+        assert bare.any() and table.gate[bare].str.startswith("still training: no learning curve").all(), name
     whole = committed("exp_beta", profile="laptop").assign(epochs=300)
     assert generator_claims.sweep_gate(generator_claims.with_gates(whole)) == ""
+
+def test_a_row_with_a_curve_is_judged_by_it():
+    for name in GENERATED:
+        table = committed(name)
+        for row in table[~curveless(table)].to_dict("records"):
+            assert row["gate"] == generator_claims.training_gate(row["curve"], generator_claims.PLANE_MARGINS)
+            assert "no learning curve" not in row["gate"]
+
+BETAS = .25, .5, 1., 1.5, 2., 3., 4., 5.
+
+def swept(seeds, moved=1., model="vae-ns", last=BETAS):
+    "A sweep of beta with learning curves, as its hours give it; `last`: the betas that the last seed has reached."
+    rng, rows = np.random.default_rng(3), []
+    for seed in range(seeds):
+        for beta in BETAS if seed < seeds - 1 or seeds == 1 else last:
+            d = 2 - .13*beta + .01*rng.normal()
+            r = 90 - 3*(beta - 2.6)**2 + .3*rng.normal()
+            half = dict(diversity=d + .01, recognizability=r - moved)
+            curve = {"2500": half, "5000": half, "10000": dict(diversity=d, recognizability=r)}
+            rows.append(dict(model=model, beta=beta, seed=seed, diversity=d, recognizability=r, steps=10_000,
+                             epochs=None, curve=json.dumps(curve)))
+    return generator_claims.with_gates(pd.DataFrame(rows))
+
+def judged_sweep(table, model="vae-ns", **more):
+    "The verdicts on a sweep of beta at a profile that is not the paper's."
+    measures = generator_claims.beta_measures(table, PEOPLE, model) | more
+    return judge_measures("generation", measures, data="omniglot", profile="hours").set_index("id")
+
+@pytest.mark.parametrize("model, claims", [("vae-ns", "N3 N3a N3b N4 N4c N4v E4"), ("vae-stn", "S3 S4 S4c S4v E4s")])
+def test_one_seed_of_a_sweep_bears_no_verdict(model, claims):
+    found = judged_sweep(swept(1, model=model), model)
+    assert set(found.index) == set(claims.split())
+    assert found.verdict.eq("not judged: one seed").all(), found.verdict
+    assert found.why.str.startswith("one seed").all()
+
+def test_one_seed_that_still_moves_says_so_first():
+    assert judged_sweep(swept(1, moved=10.)).verdict.eq("not judged: still training").all()
+
+def test_a_second_seed_under_way_is_not_compared():
+    "The best of three betas is no best of eight; two points of a seed show nothing of its curve."
+    found = judged_sweep(swept(2, last=BETAS[:2]))
+    assert found.loc[["N3", "N4", "N4c", "N4v", "E4"]].verdict.eq("not judged: one seed").all(), found.verdict
+
+def test_whole_seeds_that_stand_still_are_judged():
+    found = judged_sweep(swept(3))
+    assert found.verdict[["N3", "N4c"]].eq("holds here").all()
+    assert not found.verdict.str.startswith("not judged").any(), found.verdict
+
+def test_a_path_is_not_compared_with_that_of_one_seed():
+    both = {"VAE-NS": (swept(1), "beta"), "VAE-STN": (swept(3, model="vae-stn"), "beta")}
+    measure = generator_claims.length_measure(path_lengths(both), *(t for t, _ in both.values()))
+    assert judged_sweep(swept(1), S5=measure).verdict["S5"] == "not judged: one seed"
 
 def test_a_grid_that_ends_at_20_says_nothing_of_60():
     found = generator_claims.attention_measures(committed("exp_attention"))
@@ -73,18 +137,22 @@ def test_what_a_gate_holds_back_is_drawn_hollow():
     assert plots.mark_face(trained, "red") == "red" == plots.mark_face(trained[[]], "red")
     assert plots.mark_face(pd.DataFrame(dict(gate=["", "still training: no learning curve"])), "red") == "white"
 
-LOST = ["S1", "S2", "E2", "F3s", "N6", "F1", "M1r", "E3d", "M6", "O1"]  # verdicts that the rows cannot bear
+LOST = ["S1", "S2", "E2", "F3s", "N6", "F1", "M1r", "E3d", "M6", "O1"]  # verdicts that short trainings cannot bear
+SHORT = ["laptop", "laptop_stn", "hour"]  # profiles whose rows carry no learning curve
 
 @pytest.mark.parametrize("id", LOST)
 def test_verdicts_that_the_rows_could_not_bear_are_gone(id):
     kept = kept_verdicts("generation")
-    kept = kept[(kept.id == id) & (kept.origin == "committed")]
+    kept = kept[(kept.id == id) & (kept.origin == "committed") & kept.profile.isin(SHORT)]
     assert len(kept) and kept.verdict.str.startswith("not judged").all(), kept[["id", "verdict"]]
 
 def test_no_committed_row_of_a_generator_bears_a_verdict_without_a_curve():
     kept = kept_verdicts("generation")
-    swept = kept.experiment.isin(["exp_beta", "exp_context", "exp_attention", "exp_latent", "exp_models", "exp_humans"])
-    assert kept[swept].verdict.str.startswith("not judged").all(), kept[swept][["id", "verdict"]]
+    for name in (*GENERATED, "exp_humans"):
+        rows = committed_rows(name)
+        bare = set(rows.profile[curveless(rows)])
+        short = kept[(kept.experiment == name) & (kept.origin == "committed") & kept.ran.isin(bare)]
+        assert len(short) and short.verdict.str.startswith("not judged").all(), short[["id", "verdict"]]
 
 def test_an_open_experiment_can_judge_whatever_a_page_imports():
     code = ("from fewshot_nb.engine.experiment import open_experiment; "

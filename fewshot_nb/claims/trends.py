@@ -34,6 +34,10 @@ def _points(measure):
     there = ~np.isnan(xy).any(axis=1)
     return xy[there, 0], xy[there, 1], seed[there]
 
+def _one_seed(x, seed):
+    "Whether fewer than two seeds have a curve: one seed shows no scatter of trainings."
+    return sum(len(np.unique(x[seed == s])) > 2 for s in np.unique(seed)) < 2
+
 # %% ../../nbs/api/703_claims_trends.ipynb #be372db9
 _DRAWS = 2000  # simulated nulls
 _SIZES = np.geomspace(.1, 50, 28)  # effects that are tried, in standard deviations of the noise
@@ -150,7 +154,7 @@ def _judge_monotone(kind, measure, expected, tolerance):
     reasons = () if place != "straddles" else (f"Spearman {short_number(rho.value)}, by chance in {p:.1%} of cases",)
     rule = f"Spearman {'≥' if sign > 0 else '≤'} {short_number(sign*least)}, by chance in at most 5 % of permutations"
     return Finding(place, rho, f"Spearman {short_number(rho.value)} (p = {short_number(p)})", reasons, (), rule,
-                   rate, power, gate)
+                   rate, power, gate, _one_seed(x, seed))
 
 RULES["monotone"] = _judge_monotone
 
@@ -201,7 +205,8 @@ def _judge_linear(kind, measure, expected, tolerance):
     rule = f"the 95 % interval of R2 lies in {short_number(region[0])} to {short_number(region[1])}"
     needed = np.tanh(np.arctanh(np.sqrt(max(region[0], 0.))) + 2.8*se)**2 if region[0] < 1 else 1.
     return Finding(place, Estimate(value, low, high, len(x)), words, reasons, (), rule,
-                   _linear_chances(x, seed, region), f"an R2 of {needed:.3f} is found with 80 %")
+                   _linear_chances(x, seed, region), f"an R2 of {needed:.3f} is found with 80 %",
+                   alone=_one_seed(x, seed))
 
 RULES["linear"] = _judge_linear
 
@@ -370,7 +375,8 @@ def _judge_shape(kind, measure, expected, tolerance):
     place, reasons = _place_of_peak(fit, sign*y, ends)
     rate, power = _shape_chances(fit, sign*y, ends)
     estimate, words = _shape_words(fit, y, sign, " at " in expected)
-    return Finding(place, estimate, words, reasons, (), _shape_rule(ends, sign), rate, power)
+    return Finding(place, estimate, words, reasons, (), _shape_rule(ends, sign), rate, power,
+                   alone=_one_seed(x, seed))
 
 RULES["shape"] = _judge_shape
 
@@ -420,7 +426,8 @@ def _judge_no_trend(measure, tolerance):
     rate, power = _no_trend_chances(x, seed, margin)
     reasons = ("too few points to show that there is no trend",) if place == "straddles" else ()
     return Finding(place, Estimate(rho, low, high, len(x)), f"Spearman {short_number(rho)}", reasons, (),
-                   f"the 90 % interval of Spearman lies within ± {short_number(margin)}", rate, power)
+                   f"the 90 % interval of Spearman lies within ± {short_number(margin)}", rate, power,
+                   alone=_one_seed(x, seed))
 
 # %% ../../nbs/api/703_claims_trends.ipynb #b3c599b2
 _PLACES = ("inside", "straddles", "outside")  # the last speaks most against a claim
