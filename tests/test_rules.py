@@ -2,6 +2,7 @@
 import numpy as np, pandas as pd, pytest
 from scipy.stats import spearmanr
 
+from fewshot_nb.core import InputError
 from fewshot_nb.claims.gates import chance_gate, grid_gate, training_gate
 from fewshot_nb.claims.judge import judge_claim
 from fewshot_nb.claims.rules import Estimate, Measure, apply_rule, distance_estimate, late_slope, split_best
@@ -129,6 +130,31 @@ def test_a_training_that_still_moves_is_not_judged():
     curve = {1: dict(error=9.), 2: dict(error=5.), 4: dict(error=2.)}
     found = judged("value", "2", "1", Measure([2., 2.1, 1.9], "seeds", gate=training_gate(curve, dict(error=1))))
     assert found["verdict"] == "not judged: still training"
+
+TREND_KINDS = [("monotone", "falls", "0.8"), ("linear", "0.8..1", ""), ("shape", "concave", ""),
+               ("shape", "maximum at 2..4", ""), ("negative", "0", "0.5")]
+
+@pytest.mark.parametrize("kind, expected, tolerance", TREND_KINDS)
+def test_one_seed_shows_no_trend_of_trainings(kind, expected, tolerance):
+    "Eight trainings of one seed passed as a trend, though no order of one seed did."
+    x = np.tile(np.linspace(0, 5, 8), 3)
+    seeds = pd.DataFrame(dict(x=x, y=(-x if kind != "shape" else -(x - 3)**2), seed=np.repeat(range(3), 8)))
+    one = seeds[seeds.seed == 0]
+    assert judged(kind, expected, tolerance, one)["verdict"] == "not judged: one seed"
+    under_way = pd.concat([one, seeds[(seeds.seed == 1) & (seeds.x < 1)]])
+    assert judged(kind, expected, tolerance, under_way)["verdict"] == "not judged: one seed"
+    assert not judged(kind, expected, tolerance, seeds)["verdict"].startswith("not judged")
+    assert not judged(kind, expected, tolerance, one, "measured")["verdict"].startswith("not judged: one seed")
+
+@pytest.mark.parametrize("kind, expected, tolerance", TREND_KINDS)
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_a_sweep_that_has_just_begun_is_no_error(kind, expected, tolerance, n):
+    points = pd.DataFrame(dict(x=np.arange(float(n)), y=np.zeros(n), seed=np.zeros(n, int)))
+    if n:
+        assert judged(kind, expected, tolerance, points)["verdict"].startswith("not judged")
+    else:
+        with pytest.raises(InputError, match="without any row"):
+            judged(kind, expected, tolerance, points)
 
 # --- nulls and effects on several grids
 

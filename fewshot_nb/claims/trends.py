@@ -32,6 +32,8 @@ def _points(measure):
                          "hand over a DataFrame with two columns or a list of pairs.")
     seed = np.zeros(len(xy), int) if seed is None else np.unique(seed, return_inverse=True)[1]
     there = ~np.isnan(xy).any(axis=1)
+    if not there.any():
+        raise InputError("A measure without any row cannot be judged: leave it out.")
     return xy[there, 0], xy[there, 1], seed[there]
 
 def _one_seed(x, seed):
@@ -82,7 +84,8 @@ def _scores(v):
 def _common_trend(x, y, seed):
     "Spearman's correlation within each seed, added up with weights by size; y (draw, point)."
     groups = [np.flatnonzero(seed == s) for s in np.unique(seed)]
-    return sum((_scores(x[g])*_scores(y[:, g])).sum(-1)*np.sqrt(len(g) - 1) for g in groups if len(g) > 1)
+    own = [(_scores(x[g])*_scores(y[:, g])).sum(-1)*np.sqrt(len(g) - 1) for g in groups if len(g) > 1]
+    return sum(own, np.zeros(len(y)))  # a seed with one point has no trend
 
 @functools.lru_cache(maxsize=256)
 def _permuted_trends(grids):
@@ -402,7 +405,7 @@ def _trend_interval(x, y, seed, level=.9):
     count = sum(max((seed == s).sum() - 3, 0) for s in np.unique(seed))
     weight = sum(np.sqrt((seed == s).sum() - 1)**2 for s in np.unique(seed))
     groups = [np.flatnonzero(seed == s) for s in np.unique(seed)]
-    rho = sum((_scores(x[..., g])*_scores(y[:, g])).sum(-1)*(len(g) - 1) for g in groups)/weight
+    rho = sum((_scores(x[..., g])*_scores(y[:, g])).sum(-1)*(len(g) - 1) for g in groups)/max(weight, 1e-12)
     z = np.arctanh(np.clip(rho, -.999, .999))
     half = student.ppf((1 + level)/2, max(count, 1))*np.sqrt((1 + rho**2/2)/count) if count else np.inf
     return rho, np.tanh(z - half), np.tanh(z + half)

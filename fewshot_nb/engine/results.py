@@ -477,6 +477,11 @@ def evidence_folder(
     checkout = package.parent/"nbs"
     return (checkout if (checkout/"api").is_dir() else package/"_nbs")/"results"/name
 
+def _named_as_today(table):
+    "Committed rows whose `precision` is a word, a setting; since then a measure has the name, so the word has another."
+    words = "precision" in table.column_names and not pa.types.is_floating(table.schema.field("precision").type)
+    return table.rename_columns({"precision": "arithmetic"}) if words else table
+
 def committed_rows(
     experiment: str,  # "exp_beta", or "beta"
     failed: bool = False,  # keep the rows of settings that failed
@@ -488,6 +493,7 @@ def committed_rows(
         raise InputError(f"There is no committed evidence of {experiment!r} in {str(folder)!r}: "
                          "run it with a profile that computes, such as smoke or laptop.")
     keys = ["experiment", "version", *dict.fromkeys(k for m in metas.values() for k in m["keys"])]
-    rows = merge_parts({p.name: pq.read_table(p).replace_schema_metadata() for p in metas}, keys, failed)
+    tables = {p.name: _named_as_today(pq.read_table(p).replace_schema_metadata()) for p in metas}
+    rows = merge_parts(tables, keys, failed)
     rows.attrs.update(keys=keys, provenance=[p for m in metas.values() for p in m["provenance"]])
     return rows
