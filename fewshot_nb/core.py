@@ -117,6 +117,7 @@ def threads(
     finally: torch.set_num_threads(before)
 
 # %% ../nbs/api/000_core.ipynb #77aff679
+# long: each parameter is explained on a line of its own
 def seed_sequence(
     *key,  # whole numbers and words: `seed_sequence(0, "tasks", 3)`
 ):
@@ -133,12 +134,15 @@ def _seed(number) -> int:
         raise InputError(f"A seed must be a whole number, 0 or more, but {number!r} was given.")
     return whole
 
-def rng(*key):
+def rng(*key):  # words and numbers that name the stream
     "A numpy random generator for the stream named `key`."
     import numpy as np
     return np.random.default_rng(seed_sequence(*key))
 
-def torch_rng(*key, device="cpu"):
+def torch_rng(
+    *key,  # words and numbers that name the stream
+    device="cpu",  # cpu, cuda
+):
     "A torch random generator for the stream named `key`, on `device`."
     import numpy as np, torch
     state = int(seed_sequence(*key).generate_state(1, np.uint64)[0]) >> 1

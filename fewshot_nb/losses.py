@@ -128,7 +128,9 @@ def alpha_tim_loss(
     return ce*support_cross_entropy(support_logits, labels) - information
 
 def tim_loss(
-    support_logits, labels, query_logits,  # as for `alpha_tim_loss`
+    support_logits,  # of the support samples
+    labels,  # of the support, 0 to way - 1
+    query_logits,  # as for `alpha_tim_loss`
     weights: tuple = (1, 1, 1),  # the middle one is lambda; the balanced setting takes 10
 ) -> Float[Tensor, "..."]:
     "L_TIM = CE - I of each task, Boudiaf et al. (2020): Veilleux et al. (2021) Eq. 1."

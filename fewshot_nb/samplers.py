@@ -34,31 +34,63 @@ def largest_remainder(
     return counts + (rank < left)
 
 # %% ../nbs/api/200_samplers.ipynb #2a61524c
+# long: each parameter is explained on a line of its own
 class Marginal:
     "How the |Q| queries of a task are shared out among its `way` classes."
-    def check(self, way, n_query):
+    def check(
+        self,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ):
         "Raise an `InputError` if the marginal does not fit `way` classes and `n_query` queries."
 
-    def draw(self, rng, n, way, n_query):
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ):
         "Counts (n, way), whole numbers, each row sums to `n_query`."
 
-    def present(self, way) -> int:
+    def present(
+        self,
+        way,  # classes of a task
+    ) -> int:
         "How many classes may have queries."
         return way
 
-    def certain(self, way, n_query):
+    def certain(
+        self,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ):
         "The largest count, where it is known before drawing; else None."
 
 @dataclass(frozen=True)
 class Balanced(Marginal):
     "The same number of queries for every class: `n_query / way`."
-    def check(self, way, n_query):
+    def check(
+        self,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ):
         if n_query % way:
             raise InputError(f"n_query={n_query} cannot be shared equally by way={way} classes: "
                              f"take a multiple of {way}, such as {max(1, round(n_query/way))*way}.")
 
-    def draw(self, rng, n, way, n_query): return np.full((n, way), n_query//way)
-    def certain(self, way, n_query): return n_query//way
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ): return np.full((n, way), n_query//way)
+    def certain(
+        self,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ): return n_query//way
     def __str__(self): return "balanced"
 
 # %% ../nbs/api/200_samplers.ipynb #9fa3d78d
@@ -75,6 +107,7 @@ def dirichlet(
     return p / p.sum(1, keepdims=True)
 
 # %% ../nbs/api/200_samplers.ipynb #1f7c303b
+# long: each parameter is explained on a line of its own
 def _number(x) -> str:
     "The shortest word for a number."
     return f"{x:g}" if float(f"{x:g}") == x else repr(float(x))
@@ -91,15 +124,26 @@ class Dirichlet(Marginal):
             raise InputError(f"The Dirichlet parameter a={self.a} must be finite and above 0: "
                              "take 2 for the paper's test tasks or 1 for the whole simplex.")
 
-    def check(self, way, n_query):
+    def check(
+        self,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ):
         if np.ndim(self.a) and len(self.a) != way:
             raise InputError(f"The Dirichlet parameter has {len(self.a)} entries for way={way} classes: "
                              f"give one number, or {way}.")
 
-    def draw(self, rng, n, way, n_query): return largest_remainder(dirichlet(rng, self.a, n, way), n_query)
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ): return largest_remainder(dirichlet(rng, self.a, n, way), n_query)
     def __str__(self): return f"dirichlet({', '.join(map(_number, np.atleast_1d(self.a)))})"
 
 # %% ../nbs/api/200_samplers.ipynb #dfee851e
+# long: each parameter is explained on a line of its own
 @dataclass(frozen=True)
 class Effective(Marginal):
     "Only `k` of the classes, chosen at random, have queries: shared as equally as possible, or by Dir(a)."
@@ -111,20 +155,35 @@ class Effective(Marginal):
             raise InputError(f"effective({self.k}) must leave a whole number of classes, 1 or more.")
         if self.a is not None: Dirichlet(self.a)  # refuses what is no concentration
 
-    def check(self, way, n_query):
+    def check(
+        self,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ):
         if self.k > way: raise InputError(f"effective({self.k}) asks for more classes than way={way}: take 1..{way}.")
 
-    def draw(self, rng, n, way, n_query):
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ):
         some = np.full((n, self.k), 1/self.k) if self.a is None else dirichlet(rng, self.a, n, self.k)
         counts = np.zeros((n, way), np.int64)
         counts[:, :self.k] = largest_remainder(some, n_query)
         return rng.permuted(counts, axis=1)
 
-    def present(self, way): return self.k
-    def certain(self, way, n_query): return -(-n_query//self.k) if self.a is None else None
+    def present(self, way): return self.k  # classes of a task
+    def certain(
+        self,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ): return -(-n_query//self.k) if self.a is None else None
     def __str__(self): return f"effective({self.k}{'' if self.a is None else f', {_number(self.a)}'})"
 
 # %% ../nbs/api/200_samplers.ipynb #d5128563
+# long: each parameter is explained on a line of its own
 @dataclass(frozen=True)
 class Counts(Marginal):
     "The counts as given: the first of a task's randomly drawn classes gets the first count, and so on."
@@ -135,16 +194,30 @@ class Counts(Marginal):
             raise InputError(f"The counts {tuple(self.counts)} must be whole numbers, 0 or more.")
         object.__setattr__(self, "counts", tuple(int(c) for c in self.counts))
 
-    def check(self, way, n_query):
+    def check(
+        self,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ):
         if len(self.counts) != way:
             raise InputError(f"{len(self.counts)} counts were given for way={way} classes: give {way}.")
         if sum(self.counts) != n_query:
             raise InputError(f"The counts {self.counts} add up to {sum(self.counts)}, not to n_query={n_query}: "
                              "change one of the two.")
 
-    def draw(self, rng, n, way, n_query): return np.tile(self.counts, (n, 1))
-    def present(self, way): return max(1, sum(c > 0 for c in self.counts))
-    def certain(self, way, n_query): return max(self.counts)
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ): return np.tile(self.counts, (n, 1))
+    def present(self, way): return max(1, sum(c > 0 for c in self.counts))  # classes of a task
+    def certain(
+        self,
+        way,  # classes of a task
+        n_query,  # queries of a task
+    ): return max(self.counts)
     def __str__(self): return f"counts({', '.join(map(str, self.counts))})"
 
 # %% ../nbs/api/200_samplers.ipynb #41b4b471
@@ -180,14 +253,25 @@ def _marginal_word(m):
 # %% ../nbs/api/200_samplers.ipynb #e4b34250
 class Shots:
     "How many support samples the classes of a task have. Ochal et al. (2021), section 3."
-    def draw(self, rng, n, way):
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # classes of a task
+    ):
         "Counts (n, way), whole numbers of 1 or more, in random order over the classes."
 
-    def most(self, way) -> int:
+    def most(
+        self,
+        way,  # classes of a task
+    ) -> int:
         "The most that one class may have."
         return self.high
 
-    def width(self, way) -> int:
+    def width(
+        self,
+        way,  # classes of a task
+    ) -> int:
         "The most that a whole support may have."
         return way*self.high
 
@@ -208,18 +292,29 @@ class RangeShots(Shots):
         if self.low > self.high:
             raise InputError(f"The shots {self} run backwards: write {self.high}-{self.low}.")
 
-    def draw(self, rng, n, way): return rng.integers(self.low, self.high + 1, (n, way))
-    def mean(self, way): return (self.low + self.high)/2
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # classes of a task
+    ): return rng.integers(self.low, self.high + 1, (n, way))
+    def mean(self, way): return (self.low + self.high)/2  # classes of a task
     def __str__(self): return f"{self.low}-{self.high}"
 
 # %% ../nbs/api/200_samplers.ipynb #5c3b8d74
+# long: each parameter is explained on a line of its own
 @dataclass(frozen=True)
 class LinearShots(RangeShots):
     "The classes in even steps from `low` to `high`."
     def _steps(self, way): return np.rint(np.linspace(self.low, self.high, way)).astype(np.int64)
-    def draw(self, rng, n, way): return rng.permuted(np.tile(self._steps(way), (n, 1)), axis=1)
-    def mean(self, way): return self._steps(way).mean()
-    def width(self, way): return int(self._steps(way).sum())
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # classes of a task
+    ): return rng.permuted(np.tile(self._steps(way), (n, 1)), axis=1)
+    def mean(self, way): return self._steps(way).mean()  # classes of a task
+    def width(self, way): return int(self._steps(way).sum())  # classes of a task
     def __str__(self): return f"linear({self.low}, {self.high})"
 
 @dataclass(frozen=True)
@@ -250,10 +345,15 @@ class DirichletShots(Shots):
         Dirichlet(self.a)  # refuses what is no concentration
         _check_whole("shot: per_class", self.per_class, 1)
 
-    def draw(self, rng, n, way): return 1 + largest_remainder(dirichlet(rng, self.a, n, way), way*(self.per_class - 1))
-    def mean(self, way): return self.per_class
-    def most(self, way): return 1 + way*(self.per_class - 1)
-    def width(self, way): return way*self.per_class
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # classes of a task
+    ): return 1 + largest_remainder(dirichlet(rng, self.a, n, way), way*(self.per_class - 1))
+    def mean(self, way): return self.per_class  # classes of a task
+    def most(self, way): return 1 + way*(self.per_class - 1)  # classes of a task
+    def width(self, way): return way*self.per_class  # classes of a task
     def __str__(self): return f"dirichlet({_number(self.a)}, {self.per_class})"
 
 # %% ../nbs/api/200_samplers.ipynb #6727fcc3
@@ -302,7 +402,7 @@ class TaskSpec:
         self.marginal.check(self.way, self.n_query)
         if isinstance(self.shot, Shots): self.shot.mean(self.way)  # refuses what does not fit the ways
 
-    def replace(self, **changes):
+    def replace(self, **changes):  # fields by name
         "The same specification with some fields changed."
         return dataclasses.replace(self, **changes)
 

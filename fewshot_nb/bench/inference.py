@@ -36,9 +36,9 @@ TASK_SHAPE = dict(way=5, shot=5, n_query=75, dim=512)
 
 def floor_operations(
     steps: int = 1000,  # of alpha-TIM's training
-    way: int = 5,
-    shot: int = 5,
-    n_query: int = 75,
+    way: int = 5,  # classes of a task
+    shot: int = 5,  # support samples a class
+    n_query: int = 75,  # queries of a task
     dim: int = 512,  # numbers of a feature
 ) -> int:
     "Floating-point operations that alpha-TIM needs for one task: 4 N d K a step."
@@ -150,7 +150,7 @@ def seconds_a_task(
     tasks: tuple,  # support, labels, query, base mean
     device,  # a `torch.device`
     seconds: float = 1,  # that one repetition may take
-    repeats: int = 3,
+    repeats: int = 3,  # how often it is timed
     start: int = 8,  # tasks of the first call
 ) -> tuple:  # (seconds a task of each repetition, in rising order; the number of tasks that were timed)
     "Time a method on as many tasks as the clock needs."
@@ -174,7 +174,10 @@ def answer_agreement(
     return dict(same=1 - differs.double().mean().item(), contradicted=int((differs & clear).sum()))
 
 # %% ../../nbs/api/905_bench_inference.ipynb #2eed8920
-def engines_of(method, device) -> list[str]:
+def engines_of(
+    method,  # a method instance
+    device,  # a torch.device or its name
+) -> list[str]:
     "The engines of a method on a device, the plain one first; methods written once have the one called `torch`."
     from fewshot_nb.inference.base import has_numba
     return [e for e in method.engines if e != "numba" or device.type == "cpu" and has_numba()]

@@ -22,7 +22,9 @@ BENCHES = {  # name -> module:function, called as f(device=..., quick=...)
     "training": "fewshot_nb.bench.training:training_bench",
 }
 
-def find_bench(name: str) -> Callable:
+def find_bench(
+    name: str,  # one of those that are registered
+) -> Callable:
     "The bench called `name`."
     module, function = choose(name, BENCHES, "bench").split(":")
     return getattr(importlib.import_module(module), function)
@@ -40,7 +42,7 @@ def wait_for(
 def seconds_of(
     work: Callable,  # a function without arguments
     device,  # a `torch.device`: the processor's time is taken on a CPU, the wall clock otherwise
-    repeats: int = 3,
+    repeats: int = 3,  # how often it is timed
 ) -> list[float]:
     "The seconds of each of `repeats` calls, in rising order."
     clock = time.process_time if device.type == "cpu" else time.perf_counter
@@ -88,13 +90,16 @@ class Column:
     text: Callable  # a row -> what stands there
     left: bool = False  # whether it stands at the left
 
-    def cell(self, text: str) -> str:
+    def cell(
+        self,
+        text: str,  # what stands in the cell
+    ) -> str:
         "The text in the column's width."
         return text.ljust(self.width) if self.left else text.rjust(self.width)
 
 def report_table(
     rows,  # a DataFrame
-    columns: list[Column],
+    columns: list[Column],  # headings, widths and how a value is written
 ) -> list[str]:
     "The lines of a table: headings, then a line for each row."
     head = " ".join(c.cell(c.heading) for c in columns)

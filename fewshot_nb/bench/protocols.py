@@ -41,7 +41,7 @@ class SiameseProblems(Dataset):
 # %% ../../nbs/api/915_bench_protocols.ipynb #8ae52eb7
 class PlainSiamese(nn.Module):
     "The net of the siamese network with its layers in the paper's order, and its scaled cosine."
-    def __init__(self, width=64):
+    def __init__(self, width=64):  # channels of the first layer
         super().__init__()
         def block(i): return nn.Conv2d(i, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2)
         self.layers = nn.Sequential(*block(1), *block(width), *block(width), nn.Conv2d(width, width, 3))

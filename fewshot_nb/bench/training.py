@@ -139,8 +139,8 @@ def plain_generator_training(
 def bench_setting(
     model: str,  # one of `GENERATORS`
     device,  # a `torch.device`
-    quick: bool = False,
-    **more,
+    quick: bool = False,  # tiny sizes, to see that it runs
+    **more,  # settings that replace those
 ) -> dict:  # for `generators.generator_settings`
     "What is timed: the laptop's sizes on a CPU, the paper's on a GPU."
     on_cpu, setting = device.type == "cpu", dict(model=model, steps=1)
@@ -164,8 +164,8 @@ SEEDS_IN_ONE = 4  # of the path together
 def train_along(
     path: str,  # one of `TRAINING_PATHS`
     setting: dict,  # of `bench_setting`
-    bank,
-    steps: int,
+    bank,  # the images to learn from
+    steps: int,  # steps of training, >= 1
     log: int,  # steps averaged in one line of the history
     **kwargs,  # for `train.loop.run_steps`
 ) -> State:
@@ -187,7 +187,7 @@ def path_difference(
     bank,  # the images to learn from
     steps: int = 3,  # how many
     path: str = "fast",  # one of `TRAINING_PATHS`
-    **more,
+    **more,  # settings that replace those of bench_setting
 ) -> float:  # the largest difference between both, relative to the largest of that loss
     "Train along a path and plainly (bfloat16, compiled: fast) on the same draws, and compare the losses of each step."
     if "da-gan" in model: more["dropout"] = 0.
@@ -212,7 +212,7 @@ def _in_double(bank, work):
 def step_seconds(
     path: str,  # one of `TRAINING_PATHS`
     setting: dict,  # of `bench_setting`
-    bank,
+    bank,  # the images to learn from
     n: int,  # steps that are timed
 ) -> tuple:  # (seconds of one step of one model: the processor's on a CPU; of the clock until the first was done)
     "Time a training."

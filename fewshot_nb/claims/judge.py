@@ -165,8 +165,8 @@ VERDICT_COLOURS = {  # every verdict there is, in the order in which tables and 
 
 # %% ../../nbs/api/705_claims_judge.ipynb #a1b2c706
 def claim_anchor(
-    paper: str,
-    id: str,
+    paper: str,  # its short name: generation
+    id: str,  # the claim's name within the paper: N3
 ) -> str:  # "generation-N3"
     "What a claim is called in a link."
     return re.sub(r"[^\w.-]+", "-", f"{paper}-{id}")

@@ -37,7 +37,7 @@ _ANSWERS = {"reproduced": "yes", "holds here": "yes", "recomputation agrees": "y
             "not reproduced": "no", "does not hold here": "no", "recomputation disagrees": "no"}
 
 def answer_of(
-    verdict: str,
+    verdict: str,  # its word: reproduced, holds here ...
 ) -> str:  # "yes", "no" or "open"
     "Whether a verdict says that a claim is true, that it is not, or neither."
     return _ANSWERS.get(verdict, "open")
@@ -111,7 +111,7 @@ def telling_rows(
 
 # %% ../../nbs/api/727_claims_overview.ipynb #c72afcd4
 def conclusion_of(
-    row: dict,
+    row: dict,  # a claim of the overview, by column
 ) -> str:  # "yes", "no", "open", "printed", or "" for what is no conclusion
     "What became of a conclusion."
     if row["evidence"] == "configuration":

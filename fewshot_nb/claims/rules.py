@@ -160,7 +160,7 @@ class Finding:
     alone: bool = False  # whether it rests on numbers without repeats and without an interval
 
 def short_number(
-    x: float,
+    x: float,  # any real number
 ) -> str:  # four digits, or all of a large whole number
     "A number for people."
     if np.isinf(x):

@@ -123,9 +123,9 @@ def _experiment_named(name):
 # %% ../../nbs/api/957_cli_claims.ipynb #81b43141
 def selected_rows(
     rows: list[dict],  # of the ledger
-    paper: str | None = None,
-    experiment: str | None = None,
-    verdict: str | None = None,
+    paper: str | None = None,  # its short name; None: all
+    experiment: str | None = None,  # its name: exp_beta; None: all
+    verdict: str | None = None,  # its word; None: all
     kind: str | None = None,  # of evidence or of claim
 ) -> list[dict]:  # one for each claim
     "The claims that were asked for, each with its strongest evidence."

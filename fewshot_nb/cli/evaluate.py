@@ -16,12 +16,17 @@ from typer.core import TyperCommand
 from ..core import InputError, choose
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #82021906
+# long: each parameter is explained on a line of its own
 class SeveralValues(TyperCommand):
     "A command whose options `--shots` and `--methods` take several values after one another."
     several = ("--shots", "--methods")
     files = (".npz", ".parquet", ".safetensors", ".pt", ".pth", ".npy", ".csv")
 
-    def parse_args(self, ctx, args):
+    def parse_args(
+        self,
+        ctx,  # typer's context
+        args,  # the words of the command line
+    ):
         "Write the option again before each further value: numbers belong to --shots, what is no file to --methods."
         out, current = [], None
         for a in args:
@@ -32,7 +37,11 @@ class SeveralValues(TyperCommand):
             out.append(a)
         return super().parse_args(ctx, out)
 
-    def belongs(self, value, option) -> bool:
+    def belongs(
+        self,
+        value,  # a word of the command line
+        option,  # the option before it, --shots
+    ) -> bool:
         "Whether a value may be another one of this option, and not the file of features."
         if option == "--shots": return not set(value) - set("0123456789,-") and value[0].isdigit()
         return Path(value).suffix not in self.files
@@ -148,7 +157,14 @@ class Shown:
     plot: Path | None = None  # a picture of it
     explain: bool = False  # say what the columns mean
 
-def specs_asked(shots, way, queries, dirichlet, balanced, protocol="disjoint") -> list:
+def specs_asked(
+    shots,  # the words after --shots
+    way,  # classes of a task
+    queries,  # queries of a task
+    dirichlet,  # values of a, or None
+    balanced,  # equal counts of queries, too
+    protocol="disjoint",  # disjoint or veilleux2021
+) -> list:
     "The kinds of task that options ask for."
     if balanced and dirichlet is not None:
         raise InputError("--balanced and --dirichlet exclude each other: give one of them.")
@@ -157,7 +173,11 @@ def specs_asked(shots, way, queries, dirichlet, balanced, protocol="disjoint") -
     return [TaskSpec(way, s, queries, marginal, protocol) for s in dict.fromkeys(shots_asked(shots))]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #ref-out
-def refuse_output(sort, format, plot):
+def refuse_output(
+    sort,  # the column to sort by
+    format,  # table, csv, markdown, json ...
+    plot,  # a file for the picture, or None
+):
     "Refuse an order, a format or a picture that there is not, before any work."
     choose(sort, ("accuracy", "change", "name", "time", "given"), "order")
     choose(format, ("table", "markdown", "latex", "csv", "json"), "format")
@@ -187,7 +207,10 @@ def show_table(
         _save_figure(found.plot, shown.plot)
         tell(f"picture: {shown.plot}", shown)
 
-def tell(text, shown: Shown):
+def tell(
+    text,  # a sentence or two
+    shown: Shown,  # what the command prints, and where
+):
     "Say something beside the table: on standard error where the table is for a program."
     from fewshot_nb.evaluation.tables import print_anywhere
     print_anywhere(text, None if shown.format == "table" else sys.stderr)

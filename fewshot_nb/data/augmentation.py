@@ -28,7 +28,7 @@ _TRIES = 10
 def photograph_crops(
     n: int,  # images
     generator: torch.Generator,  # on the device of the images
-    how: Augmentation = Augmentation(),
+    how: Augmentation = Augmentation(),  # sizes and shapes of the boxes
 ) -> Float[Tensor, "n box"]:  # left, top, width, height as shares of the side
     "A random box for each of `n` square images."
     where = generator.device
@@ -44,7 +44,7 @@ def photograph_crops(
 
 # %% ../../nbs/api/132_data_augmentation.ipynb #41155623
 def cropped(
-    images: Float[Tensor, "n channels H W"],
+    images: Float[Tensor, "n channels H W"],  # square, in [0, 1]
     boxes: Float[Tensor, "n box"],  # left, top, width, height as shares of the side
     mirrored,  # (n,) bool: which are flipped from left to right
     size: int,  # side of the result in pixels
@@ -84,7 +84,7 @@ def augmented(
     images: Float[Tensor, "n channels H W"],  # square, in [0, 1]
     size: int,  # side of the result in pixels, at most that of the images
     generator: torch.Generator,  # on the device of the images
-    how: Augmentation = Augmentation(),
+    how: Augmentation = Augmentation(),  # which changes, and how strong
 ) -> Float[Tensor, "n channels size size"]:
     "Another view of each image."
     n, channels, height, width = images.shape

@@ -234,7 +234,10 @@ def _combined(row, sweep):
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #2287d6b5
 @patch
-def keys(self: Experiment, profile: str) -> list[str]:
+def keys(
+    self: Experiment,
+    profile: str,  # smoke, laptop, gpu, paper
+) -> list[str]:
     "The columns that together name a row of a profile, apart from experiment and version."
     return ["profile", "data", *self.labels, *self.grid(profile)[0]]
 
@@ -267,7 +270,10 @@ def folder(
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #f944245a
 @patch
-def source(self: Experiment, data: str = "auto") -> str:
+def source(
+    self: Experiment,
+    data: str = "auto",  # a folder, glyphs or auto
+) -> str:
     "The name that the parameter `data` has in this experiment's rows: omniglot, glyphs, ..."
     name = self._function(self.bank)(data)
     if isinstance(name, str) and re.fullmatch(r"\w[\w.+-]*", name): return name
@@ -276,7 +282,10 @@ def source(self: Experiment, data: str = "auto") -> str:
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #1ac8e42c
 @patch
-def fingerprint(self: Experiment, data: str = "auto") -> str:
+def fingerprint(
+    self: Experiment,
+    data: str = "auto",  # a folder, glyphs or auto
+) -> str:
     "The fingerprint of what the rows are computed from, where the front matter names a function for it; else empty."
     return str(self._function(self.content)(data)) if self.content else ""
 
@@ -429,7 +438,11 @@ def _place(device, rows):
     return device if isinstance(rows, str) and rows == "none" else named_device(device)
 
 @patch
-def label_values(self: Experiment, data, given) -> dict:
+def label_values(
+    self: Experiment,
+    data,  # a folder, glyphs or auto
+    given,  # the notebook's parameters by name
+) -> dict:
     "What names rows beside profile, data and settings, as it stands in them: parameter -> value."
     if lacking := [k for k in self.labels if k not in given]:
         raise InputError(f"Rows of {self.name} are named by {', '.join(lacking)}, too: give it as a parameter.")
@@ -448,6 +461,7 @@ def given_what_it_asks(
     return functools.partial(worker, **wanted) if wanted else worker
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #57ef6fe7
+# long: each parameter is explained on a line of its own
 @patch
 def arithmetic(self: Experiment):
     "The function setting -> what it has to compute, in units of its own; None where the notebook does not say."
@@ -457,7 +471,13 @@ def arithmetic(self: Experiment):
 def _setting_value(name, setting): return setting[name]
 
 @patch
-def results(self: Experiment, profile: str, source: str = "omniglot", out="runs/results", content: str = ""):
+def results(
+    self: Experiment,
+    profile: str,  # smoke, laptop, gpu, paper
+    source: str = "omniglot",  # the name of the data in the rows
+    out="runs/results",  # the folder of all results
+    content: str = "",  # fingerprint of the data
+):
     "The rows of a profile, data and content under `out` as `Results`; None where there are none yet."
     from fewshot_nb.engine.results import Results, folder_note
     folder = self.folder(profile, out, source)
@@ -465,20 +485,26 @@ def results(self: Experiment, profile: str, source: str = "omniglot", out="runs/
     return Results(folder, self.name, self.version, note["keys"], content=content) if note else None
 
 @patch
-def all_results(self: Experiment, out="runs/results") -> list:
+def all_results(
+    self: Experiment,
+    out="runs/results",  # the folder of all results
+) -> list:
     "All rows under `out`: a `Results` for each profile, data and content."
     found = [self.results(*where, out=out) for where in self.computed(out)]
     return [self.results(*r.folder.name.split("-", 1), out=out, content=c) for r in found for c in r.contents()]
 
 @patch
-def computed(self: Experiment, out="runs/results") -> list[tuple]:
+def computed(
+    self: Experiment,
+    out="runs/results",  # the folder of all results
+) -> list[tuple]:
     "The pairs (profile, source of data) of which there are rows under `out`."
     notes = sorted((results_root(out)/self.name).glob("*-*/belongs_to.json"))
     return [tuple(note.parent.name.split("-", 1)) for note in notes]
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #a6f4514f
 @patch
-def measured(self: Experiment, out="runs/results"):
+def measured(self: Experiment, out="runs/results"):  # the folder of all results
     """Every setting that was computed under `out`, and of other profiles for the committed evidence: its row,
     `seconds` and `device`."""
     import pandas as pd
@@ -513,3 +539,45 @@ def missing(
     named = {k: v for k, v in given.items() if k in self.labels and v != "auto"}
     lacking = results.missing([{**s, **named} for s in settings])
     return [{k: v for k, v in s.items() if k in settings[0]} for s in lacking]
+
+# %% ../../nbs/api/510_engine_experiment.ipynb #b00c0de1
+@patch
+def made(self: OpenExperiment):
+    "How the rows were made, a line for each profile, with the command that makes them again."
+    import pandas as pd
+    from fewshot_nb.plots import reading_table
+    parts = {}
+    for path in sorted(self.folder.glob("*.parquet")):
+        if (found := _part(path, self.about.version, self.is_committed)) is None: continue
+        rows, provenance = found
+        kept = parts.setdefault((rows.profile.iloc[0], rows.data.iloc[0]), ([], []))
+        kept[0].append(rows)
+        kept[1].extend(provenance)
+    return reading_table(pd.DataFrame([self._made_line(*named, pd.concat(rows), pd.DataFrame(provenance))
+                                       for named, (rows, provenance) in parts.items()]))
+
+def _part(path, version, any_version):
+    "The rows of a part and what it says of their making; None for other files, and for rows of another version."
+    from fewshot_nb.engine.results import part_meta
+    import pandas as pd
+    meta = part_meta(path)
+    if meta is None or not (any_version or meta["version"] == version): return None
+    return pd.read_parquet(path), meta["provenance"]
+
+# %% ../../nbs/api/510_engine_experiment.ipynb #b00c0de2
+@patch
+def _made_line(self: OpenExperiment, profile, data, rows, made):
+    "One line of `made`."
+    days = sorted({str(start)[:10] for start in made.start})
+    seeds = sorted(rows.seed.dropna().unique()) if "seed" in rows else []
+    minutes = made.seconds.sum()/60
+    return {"profile": profile, "data": data, "rows": len(rows), "seeds": _listed(seeds) or None,
+            "made": " to ".join(dict.fromkeys([days[0], days[-1]])), "computed": _duration(minutes),
+            "machine": _listed(made.device.unique()), "again": f"fewshot_nb run {self.name} --profile {profile}"}
+
+def _listed(values): return ", ".join(dict.fromkeys(map(str, values)))
+
+def _duration(minutes):
+    "A time that people can picture: `< 1 min`, `12 min`, `3.4 h`."
+    if minutes < 1: return "< 1 min"
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes/60:.1f} h"

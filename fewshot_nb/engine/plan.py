@@ -82,7 +82,7 @@ class Plan:
 
 # %% ../../nbs/api/520_engine_plan.ipynb #d884f75f
 def plan_jobs(
-    experiment: Experiment,
+    experiment: Experiment,  # its name, exp_beta
     profile: str,  # smoke, laptop, gpu, paper
     out="runs/results",  # the folder of all results
     data: str = "auto",  # as the notebook's parameter
@@ -125,7 +125,7 @@ def _pieces(experiment, settings):
 # %% ../../nbs/api/520_engine_plan.ipynb #ee89a954
 def expected_seconds(
     missing: list,  # settings still to compute
-    profile: str,
+    profile: str,  # smoke, laptop, gpu, paper
     measured: pd.DataFrame,  # rows with `profile` and `seconds`, one a setting
     work=None,  # setting -> its arithmetic
 ) -> float | None:
@@ -141,7 +141,7 @@ def expected_seconds(
 # %% ../../nbs/api/520_engine_plan.ipynb #3b1e0743
 def dry_run(
     names: list,  # experiments
-    profile: str,
+    profile: str,  # smoke, laptop, gpu, paper
     out="runs/results",  # the folder of all results
     data: str = "auto",  # as the notebooks' parameter
     seed: int = 0,  # added to the profile's seeds

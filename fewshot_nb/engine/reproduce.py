@@ -48,7 +48,7 @@ ENGINES = dict(local=on_this_machine, slurm=on_slurm)
 # long: each parameter is explained on a line of its own
 def reproduce(
     names: list,  # experiments
-    profile: str = "smoke",
+    profile: str = "smoke",  # smoke, laptop, gpu, paper
     engine: str = "local",  # local, or slurm
     out="runs/results",  # the folder of all results
     data: str = "auto",  # as the notebooks' parameter

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CLOCK', 'plain_value', 'key_of', 'same_rows', 'provenance', 'merge_parts', 'Results', 'folder_note', 'part_name',
-           'evidence_folder', 'committed_rows']
+           'part_meta', 'evidence_folder', 'committed_rows']
 
 # %% ../../nbs/api/500_engine_results.ipynb #cc2bbcb5
 import contextlib, functools, hashlib, importlib.metadata, json, subprocess, time, warnings
@@ -466,6 +466,13 @@ def export(self: Results,
         _write_part(_table(rows), path, meta)
     else: raise InputError(f"Cannot export to {path.name!r}: name a file that ends in .csv or .parquet.")
     return path
+
+# %% ../../nbs/api/500_engine_results.ipynb #b00c0e01
+def part_meta(
+    path,  # a .parquet file of rows
+) -> dict | None:  # experiment, version, keys, grid, provenance; None where it is no whole part of ours
+    "What a part says about itself."
+    return _meta(Path(path))
 
 # %% ../../nbs/api/500_engine_results.ipynb #e75dc829
 def evidence_folder(

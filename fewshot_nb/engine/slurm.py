@@ -58,8 +58,8 @@ def _is_private(about):
 # %% ../../nbs/api/525_engine_slurm.ipynb #94153a7a
 class Resumable:
     "`run_job` as submitit wants it: asked to stop, it asks to be queued again with the same job."
-    def __call__(self, job): return run_job(job)
-    def checkpoint(self, job):
+    def __call__(self, job): return run_job(job)  # of plan_jobs
+    def checkpoint(self, job):  # of plan_jobs
         from submitit.helpers import DelayedSubmission
         return DelayedSubmission(Resumable(), job)
 
@@ -91,7 +91,7 @@ def _queue():
 def on_slurm(
     jobs: list,  # `Job`s
     at_once: int | None,  # how many run side by side; None: 64
-    partition: str | None = None,
+    partition: str | None = None,  # of the cluster; None: its default
     gpus: int = 0,  # a job
     time: int = 60,  # minutes a job may take before it is queued again
     mem: int = 8,  # GB a job

@@ -78,17 +78,22 @@ def _ready(m, shot, setting, has_base):
     return m
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #c5e304bd
+# long: each parameter is explained on a line of its own
 EVALUATION_KEYS = ["data", "content", "base", "method", "implementation", "parameters", "way", "shot", "n_query",
                    "marginal", "protocol", "within", "seed", "task"]
 _VERSION = 2  # of the meaning of the rows; 1 knew data by their file name only
 
-def method_parameters(m) -> str:
+def method_parameters(
+    m,  # a method instance
+) -> str:
     "The settings of a method instance in words; `engine` is left out, for all engines answer alike."
     if isinstance(m, OneTaskMethod): return label_of(m.classifier)
     if isinstance(m, Calibrated): return f"temperature={m.temperature!r}, {method_parameters(m.method)}"
     return ", ".join(f"{f.name}={getattr(m, f.name)}" for f in dataclasses.fields(m) if f.name != "engine")
 
-def method_implementation(m) -> str:
+def method_implementation(
+    m,  # a method instance
+) -> str:
     "Which code answers: a method's name and version, with a digest of its source where it is not ours."
     version = f"{m.name} {m.version}"
     m = m.method if isinstance(m, Calibrated) else m

@@ -145,7 +145,10 @@ def hausdorff_features(
     ink = ink.gather(1, rows[..., None].expand_as(ink)).gather(2, columns[:, None].expand_as(ink))
     return torch.cat([(ink/count[:, None, None]).flatten(1), distance_transform(ink).flatten(1)], 1)
 
-def hausdorff_head(support, query):
+def hausdorff_head(
+    support,  # (task, way, shot, ...) sets of points
+    query,  # (task, query, ...) sets of points
+):
     "Minus the modified Hausdorff distance to the nearest shot of each class; for `hausdorff_features`."
     s, half = support.flatten(1, 2), query.shape[-1]//2
     d = torch.maximum(query[..., :half] @ s[..., half:].mT, query[..., half:] @ s[..., :half].mT)
@@ -375,7 +378,11 @@ def seen_in_training(
     if split not in SPLITS or card.get("data") != bank.source or bank.source == "glyphs": return none
     return torch.as_tensor(in_part(bank.names, split, part))
 
-def refuse_impossible(splits, settings, data):
+def refuse_impossible(
+    splits,  # names such as lake
+    settings,  # ways, shots and protocols
+    data,  # where Omniglot lies
+):
     """Refuse problems that the test classes of a split cannot give; the weak split, with three
     characters of an alphabet, has no problems within one."""
     bank = characters(24, data=data)

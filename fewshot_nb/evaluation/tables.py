@@ -51,7 +51,7 @@ class ReportTable:
     spare: tuple = ()  # columns to lose where there is no room, the least important first
     meanings: tuple = (("*", "* the best"), ("~", "~ not told from the best"))  # of the marks
 
-    def fitted(self, width):
+    def fitted(self, width):  # characters of a line
         "The words that fit in so many characters, and the names of the columns that do not."
         kept, lost = self.words, []
         for name in self.spare:

@@ -47,7 +47,9 @@ def kind_of(classifier) -> str:
     if hasattr(classifier, "fit") and hasattr(classifier, "predict"): return "an estimator of scikit-learn"
     return "a function" if callable(classifier) else ""
 
-def label_of(classifier) -> str:
+def label_of(
+    classifier,  # an estimator, a function, a class
+) -> str:
     "A short name for tables."
     if isinstance(classifier, FunctionType): return classifier.__name__
     text = " ".join(repr(classifier).split())
@@ -55,7 +57,13 @@ def label_of(classifier) -> str:
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #835119ee
 @patch
-def answer(self: OneTaskMethod, support, labels, query, way):
+def answer(
+    self: OneTaskMethod,
+    support,  # (n, dim) features of one task
+    labels,  # (n,), 0 to way - 1
+    query,  # (query, dim) features
+    way,  # classes of a task
+):
     answers = [self._one(s, y, q, way) for s, y, q in zip(support, labels, query)]
     return torch.stack(answers).to(query.device, query.dtype)
 
@@ -137,13 +145,17 @@ class EasyFewShotClassifier(nn.Module):
             method = choose(method, METHODS, "method").published()
         self.method, self.backbone, self.base_mean = method, backbone or nn.Identity(), base_mean
 
-    def compute_features(self, images): return self.backbone(images)
+    def compute_features(self, images): return self.backbone(images)  # (n, channels, H, W)
 
-    def process_support_set(self, support_images, support_labels):
+    def process_support_set(
+        self,
+        support_images,  # (n, channels, H, W)
+        support_labels,  # (n,) whole numbers
+    ):
         "Keep the support of a task."
         self.support, self.support_labels = self.compute_features(support_images).detach(), support_labels
 
-    def forward(self, query_images):
+    def forward(self, query_images):  # (query, channels, H, W)
         "Logarithms of the probabilities (query, way)."
         query = self.compute_features(query_images).detach()
         return self.method(self.support[None], self.support_labels[None], query[None], self.base_mean)[0].log()

@@ -23,7 +23,7 @@ from ..losses import distance_logits
 
 # %% ../../nbs/api/455_inference_base.ipynb #ef1b85ca
 def gaussian_tasks(
-    n_tasks: int = 8,
+    n_tasks: int = 8,  # how many tasks
     way: int = 5,  # classes of a task
     shot: int = 5,  # labelled samples a class
     n_query: int = 75,  # unlabelled samples of a task
@@ -31,7 +31,7 @@ def gaussian_tasks(
     spread: float = 3.,  # standard deviation inside a class, where that between classes is 1
     dirichlet: float | None = None,  # concentration of random class shares; None for balanced queries
     relu: bool = True,  # cut off at zero, as features of most backbones are
-    seed: int = 0,
+    seed: int = 0,  # >= 0; the same seed draws the same
 ):
     "`(support, labels, query, query_labels)` of synthetic tasks; queries in random order."
     r = rng(seed, "gaussian tasks")
@@ -77,7 +77,7 @@ def _l2_in_place(x):
 def one_hot(
     labels: Int[Tensor, "task sample"],  # classes, 0..way-1
     way: int,  # number of classes
-    dtype=torch.float32,
+    dtype=torch.float32,  # of the result
 ) -> Float[Tensor, "task sample way"]:
     "Labels as rows with a single 1."
     return (labels[..., None] == torch.arange(way, device=labels.device)).to(dtype)
@@ -93,7 +93,7 @@ def prototypes(
 
 # %% ../../nbs/api/455_inference_base.ipynb #df2b5dbf
 def largest_value(
-    *features: Float[Tensor, "task sample dim"],
+    *features: Float[Tensor, "task sample dim"],  # of any block of tasks
 ) -> Float[Tensor, "task"]:
     "The largest absolute value in each task; NaN or infinite where there is such a value."
     # two passes, each with vectors: `aminmax` along a dimension is ten times as slow
@@ -121,7 +121,7 @@ def _refuse_size(method, size, dtype):
 
 # %% ../../nbs/api/455_inference_base.ipynb #08df7c0d
 def ranked_softmax(
-    logits: Float[Tensor, "task query way"],
+    logits: Float[Tensor, "task query way"],  # before they are sharpened
     sharpness=1,  # what the logits are multiplied by; a number or (task, 1, 1), at least 0
 ) -> Float[Tensor, "task query way"]:
     "`softmax(sharpness*logits)` whose largest probability is that of the largest logit."
@@ -135,7 +135,7 @@ def ranked_softmax(
 # %% ../../nbs/api/455_inference_base.ipynb #85cac106
 def centred_logits(
     W: Float[Tensor, "task way dim"],  # one point a class
-    query: Float[Tensor, "task query dim"],
+    query: Float[Tensor, "task query dim"],  # features of the queries
 ) -> Float[Tensor, "task query way"]:
     "-||w_k - z_i||^2 up to a number that is the same for all classes, with the origin between the classes."
     centre = W.mean(1, keepdim=True)
@@ -143,7 +143,7 @@ def centred_logits(
 
 def nearest(
     W: Float[Tensor, "task way dim"],  # one point a class
-    query: Float[Tensor, "task query dim"],
+    query: Float[Tensor, "task query dim"],  # features of the queries
     sharpness=1,  # what the squared distances are multiplied by
 ) -> Float[Tensor, "task query way"]:
     "The softmax of minus the squared Euclidean distances; the nearest class has the largest probability."
@@ -170,7 +170,7 @@ def _plain_adam_step(W, g, m, v, t, lr):
 def adam(
     W: Float[Tensor, "..."],  # the start; not changed
     gradient,  # a function from W to the gradient
-    steps: int,
+    steps: int,  # how many, >= 1
     lr: float,  # step size
 ) -> Float[Tensor, "..."]:
     "`steps` steps of Adam, Kingma & Ba (2015), with betas 0.9 and 0.999 and epsilon 1e-8."
@@ -199,7 +199,13 @@ def weight_gradient(
     return pull.baddbmm_(G, Z, beta=-temperature, alpha=temperature)
 
 # %% ../../nbs/api/455_inference_base.ipynb #4ffe4ffa
-def check_range(what, value, low=0, high=math.inf, open_low=True):
+def check_range(
+    what,  # the parameter's name, for the sentence
+    value,  # what was given
+    low=0,  # the least that is allowed
+    high=math.inf,  # the most that is allowed
+    open_low=True,  # refuse low itself, too
+):
     "Refuse a hyper-parameter that is no number between `low` and `high`."
     fits = isinstance(value, numbers.Real) and math.isfinite(value) and value <= high
     if fits and (value > low if open_low else value >= low): return
@@ -207,7 +213,11 @@ def check_range(what, value, low=0, high=math.inf, open_low=True):
     upper = f" and at most {high}" if high < math.inf else ""
     raise InputError(f"{what}={value!r} is out of range: take a finite number {lower}{upper}.")
 
-def check_whole(what, value, low=0):
+def check_whole(
+    what,  # the parameter's name, for the sentence
+    value,  # what was given
+    low=0,  # the least that is allowed
+):
     "Refuse a hyper-parameter that is no whole number from `low` on."
     if isinstance(value, numbers.Integral) and value >= low: return
     raise InputError(f"{what}={value!r} is out of range: take a whole number of at least {low}.")
@@ -402,7 +412,10 @@ def unverified(self: Method) -> str:
     return "" if self.verified_by else "unverified against the authors' code"
 
 @patch
-def carries(self: Method, dtype) -> tuple:
+def carries(
+    self: Method,
+    dtype,  # float32 or float64
+) -> tuple:
     "The smallest and largest absolute value of a task's features that it can work with in `dtype`."
     info = torch.finfo(dtype)
     return 1e4*info.tiny, info.max
@@ -414,18 +427,37 @@ def squares_fit(dtype) -> tuple:
     return 1e4*math.sqrt(info.tiny), 1e-4*math.sqrt(info.max)
 
 # %% ../../nbs/api/455_inference_base.ipynb #266c1fb5
+# long: each parameter is explained on a line of its own
 @patch
-def prepare(self: Method, support, query, base_mean):
+def prepare(
+    self: Method,
+    support,  # (task, n, dim) features
+    query,  # (task, query, dim) features
+    base_mean,  # (dim,) mean of base classes, or None
+):
     "The features as this method wants them; as they are, unless a method says otherwise."
     return support, query
 
 @patch
-def answer(self: Method, support, labels, query, way):
+def answer(
+    self: Method,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+):
     "Probabilities (task, query, way) from prepared features."
     raise NotImplementedError(f"{type(self).__name__} has no answer")
 
 @patch
-def solve(self: Method, support, labels, query, way, base_mean):
+def solve(
+    self: Method,
+    support,  # (task, n, dim) features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) features
+    way,  # classes of a task
+    base_mean,  # (dim,) mean of base classes, or None
+):
     "A block of tasks: the features prepared, then their probabilities."
     support, query = self.prepare(support, query, base_mean)
     return self.answer(support, labels, query, way)
@@ -439,12 +471,16 @@ class BaseStatistics:
     ):
         self.mean, self.precision = mean, precision
 
-    def to(self, device, dtype):
+    def to(
+        self,
+        device,
+        dtype,  # float32 or float64
+    ):
         "The same on another device and in another type."
         precision = None if self.precision is None else self.precision.to(device, dtype)
         return BaseStatistics(self.mean.to(device, dtype), precision)
 
-    def times(self, factor: Float[Tensor, "task 1 1"]):
+    def times(self, factor: Float[Tensor, "task 1 1"]):  # what features are multiplied by, > 0
         "The same for tasks whose features are multiplied by `factor`; CL2N takes the unit out of the precision."
         return BaseStatistics(factor*self.mean, self.precision)
 
@@ -477,7 +513,9 @@ class CompiledTwin(NamedTuple):
 _WAKE, _FETCH = 1., .05  # seconds until numba works in a process, and to read a kernel from the disk
 _loaded = set()  # kernels in this process's memory
 
-def price_of_compiling(twin: CompiledTwin) -> float:
+def price_of_compiling(
+    twin: CompiledTwin,  # of a method and dtype
+) -> float:
     "Seconds until a kernel runs here: nothing once it is loaded, little when it is on the disk."
     if twin.kernel in _loaded: return 0
     wake = 0 if _loaded else _WAKE
@@ -600,7 +638,15 @@ def check_sizes(self: Method,
     if base is not None and self.needs_base: _check_unit(base.mean, size, self.name)
 
 @patch
-def answer_block(self: Method, support, labels, query, way, base, size):
+def answer_block(
+    self: Method,
+    support,  # (task, n, dim) features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) features
+    way,  # classes of a task
+    base,  # of base classes, or None
+    size,  # the largest value that can occur
+):
     "Probabilities of a block of tasks that were checked; `size` as for `check_sizes`."
     support, query, base = _to_scale(self, size, support, query, base)
     return self.solve(support, labels, query, way, base if self.takes_base or base is None else base.mean)
@@ -655,8 +701,12 @@ def _task_of(m):
     raise NotFittedError(sentence)
 
 # %% ../../nbs/api/455_inference_base.ipynb #e93b2cf7
+# long: each parameter is explained on a line of its own
 @patch
-def predict_proba(self: Method, query) -> np.ndarray:
+def predict_proba(
+    self: Method,
+    query,  # (query, dim) features
+) -> np.ndarray:
     "Probabilities (query, way) in the order of `classes_`."
     support, labels, base_mean = _task_of(self)
     query = _rows_of_task(query, "query")
@@ -666,24 +716,37 @@ def predict_proba(self: Method, query) -> np.ndarray:
     return self(support[None], labels[None], query[None], base_mean)[0].cpu().numpy()
 
 @patch
-def predict(self: Method, query) -> np.ndarray:
+def predict(
+    self: Method,
+    query,  # (query, dim) features
+) -> np.ndarray:
     "The most probable of `classes_` for each query."
     p = self.predict_proba(query)
     return self.classes_[p.argmax(-1)]
 
 @patch
-def score(self: Method, query, y) -> float:
+def score(
+    self: Method,
+    query,  # (query, dim) features
+    y,  # (query,) their labels
+) -> float:
     "The share of queries that are given their label, 0 to 1."
     return float((self.predict(query) == np.asarray(y)).mean())
 
 # %% ../../nbs/api/455_inference_base.ipynb #0d8fefe7
 @patch
-def get_params(self: Method, deep=True) -> dict:
+def get_params(
+    self: Method,
+    deep=True,  # for scikit-learn; changes nothing
+) -> dict:
     "The hyper-parameters by name, as scikit-learn asks for them."
     return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 @patch
-def set_params(self: Method, **params) -> Method:
+def set_params(
+    self: Method,
+    **params,  # hyper-parameters by name
+) -> Method:
     "Change hyper-parameters in place, as scikit-learn does on copies of its own."
     for name in params: choose(name, self.get_params(), "parameter")
     vars(self).update(dataclasses.replace(self, **params).get_params())
@@ -702,7 +765,7 @@ def __sklearn_is_fitted__(self: Method) -> bool: return "_task" in vars(self)
 # %% ../../nbs/api/455_inference_base.ipynb #1fca2c01
 METHODS = {}  # all registered method classes by name
 
-def register(cls):
+def register(cls):  # a Method with a name
     "Enter a method class into `METHODS` under its `name`; a cell may run again. A class decorator."
     if not cls.name: raise InputError(f"{cls.__name__} has no name: set name = '...', as tables shall call it.")
     other = METHODS.get(cls.name, cls)
@@ -738,7 +801,7 @@ def pick_engine(
     if served and has_numba(): return "numba"
     return "torch" if single else "plain"
 
-def check_engine(engine):
+def check_engine(engine):  # auto, torch or numba
     "Refuse an engine that there is not."
     choose(engine, _ENGINES, "engine")
 
@@ -761,11 +824,20 @@ class CL2NMixin:
 
     def __post_init__(self): choose(self.centre, _CENTRES, "centre")
 
-    def prepare(self, support, query, base_mean):
+    def prepare(
+        self,
+        support,  # (task, n, dim) features
+        query,  # (task, query, dim) features
+        base_mean,  # (dim,) mean of base classes, or None
+    ):
         if self.centre == "none": return l2(support), l2(query)
         return cl2n(support, query, base_mean if self.centre == "base" else None)
 
-    def origin(self, support, base_mean) -> Float[Tensor, "#task dim"]:
+    def origin(
+        self,
+        support,  # (task, n, dim) features
+        base_mean,  # (dim,) mean of base classes, or None
+    ) -> Float[Tensor, "#task dim"]:
         "What is subtracted, for the compiled twins."
         if self.centre == "support": return support.mean(1)
         return base_mean.reshape(-1, support.shape[2]) if self.centre == "base" else torch.zeros_like(support[:1, 0])

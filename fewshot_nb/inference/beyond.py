@@ -48,7 +48,12 @@ class TIMADM(Method):
     def _published(cls, shot, setting):
         return dict(ce=.1, conditional=.1) if setting == "balanced" else {}
 
-    def prepare(self, support, query, base_mean): return l2(support), l2(query)
+    def prepare(
+        self,
+        support,  # (task, n, dim) features
+        query,  # (task, query, dim) features
+        base_mean,  # (dim,) mean of base classes, or None
+    ): return l2(support), l2(query)
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #51028af5
 def _assign(log_p, marginal, conditional):
@@ -57,7 +62,13 @@ def _assign(log_p, marginal, conditional):
     return (log_q - marginal/(1 + marginal)*log_q.logsumexp(-1, keepdim=True)).softmax(1)
 
 @patch
-def answer(self: TIMADM, support, labels, query, way):
+def answer(
+    self: TIMADM,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+):
     "The classifier's probabilities after `steps` rounds of assignments and weights."
     W, Y = prototypes(support, labels, way), one_hot(labels, way, support.dtype).mT
     Z, n = torch.cat([support, query], 1), support.shape[1]
@@ -73,7 +84,14 @@ def answer(self: TIMADM, support, labels, query, way):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #55b66275
 @patch
-def solve(self: TIMADM, support, labels, query, way, base_mean):
+def solve(
+    self: TIMADM,
+    support,  # (task, n, dim) features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) features
+    way,  # classes of a task
+    base_mean,  # (dim,) mean of base classes, or None
+):
     "A block of tasks with the engine that `engine` picks."
     if pick_engine(self.engine, query) != "numba": return Method.solve(self, support, labels, query, way, base_mean)
     from fewshot_nb.inference.kernels.clustering import adm_numba
@@ -82,6 +100,7 @@ def solve(self: TIMADM, support, labels, query, way, base_mean):
     return adm_numba(support, labels, query, way, weights, self.temperature, self.steps).to(torch.float32)
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #bdaecd7f
+# long: each parameter is explained on a line of its own
 def _by_range(support, query):
     "Features from the support's mean on, each dimension over the range of the queries; a constant one as it is."
     low, high = torch.aminmax(query, dim=1, keepdim=True)
@@ -107,11 +126,22 @@ class SoftKMeans(Method):
         check_range("price", self.price, open_low=False)
         check_engine(self.engine)
 
-    def prepare(self, support, query, base_mean): return _by_range(support, query)
+    def prepare(
+        self,
+        support,  # (task, n, dim) features
+        query,  # (task, query, dim) features
+        base_mean,  # (dim,) mean of base classes, or None
+    ): return _by_range(support, query)
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #97aafb32
 @patch
-def answer(self: SoftKMeans, support, labels, query, way):
+def answer(
+    self: SoftKMeans,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+):
     "Assignments after `steps` rounds of assignments and centres."
     if pick_engine(self.engine, query) == "numba":
         from fewshot_nb.inference.kernels.clustering import kmeans_numba
@@ -137,7 +167,7 @@ def logistic_regression(
     y: Float[Tensor, "task way sample"],  # one-hot labels
     used: Float[Tensor, "task sample"],  # 1 for the samples to train on, else 0
     C: float = 10,  # inverse strength of the penalty on the weights
-    steps: int = 30,
+    steps: int = 30,  # of Newton, at most
     start: Float[Tensor, "task way sample"] | None = None,  # coefficients to start from
 ):
     "Coefficients and logits (task, way, sample) of a logistic regression on the used samples."
@@ -175,6 +205,7 @@ def instance_credibility(
     return count
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #ba431f62
+# long: each parameter is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class LRICI(Method):
@@ -198,7 +229,12 @@ class LRICI(Method):
             check_whole(field, getattr(self, field), 1)
         check_engine(self.engine)
 
-    def prepare(self, support, query, base_mean): return l2(support), l2(query)
+    def prepare(
+        self,
+        support,  # (task, n, dim) features
+        query,  # (task, query, dim) features
+        base_mean,  # (dim,) mean of base classes, or None
+    ): return l2(support), l2(query)
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #c3db18ce
 def _components(gram, n):
@@ -227,7 +263,13 @@ def _grow(used, y, score, add, n_support):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #cda2ff43
 @patch
-def answer(self: LRICI, support, labels, query, way):
+def answer(
+    self: LRICI,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+):
     "Probabilities of the logistic regression that all queries have joined."
     Z = torch.cat([support, query], 1)
     gram = Z @ Z.mT
@@ -289,7 +331,12 @@ class BAVARDAGE(CL2NMixin, Method):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #b5e647ef
 @patch
-def prepare(self: BAVARDAGE, support, query, base):
+def prepare(
+    self: BAVARDAGE,
+    support,  # (task, n, dim) features
+    query,  # (task, query, dim) features
+    base,  # means and spreads of base classes, or None
+):
     "Unit features twice: rotated into the span of the task, and there scaled by the within-class covariance."
     n, mean = support.shape[1], base.mean if base is not None else None
     X = torch.cat(CL2NMixin.prepare(self, support, query, mean), 1)
@@ -313,7 +360,13 @@ def _soft_kmeans(X, Y, n, temperature, steps):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #87a859f4
 @patch
-def answer(self: BAVARDAGE, support, labels, query, way):
+def answer(
+    self: BAVARDAGE,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+):
     "Assignments after `vb_steps` rounds of variational Bayes from those of soft k-means."
     n, Y = support.shape[1], one_hot(labels, way, support.dtype)
     X, scaled = torch.cat([support, query], 1).chunk(2, -1)
@@ -330,7 +383,14 @@ def answer(self: BAVARDAGE, support, labels, query, way):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #cf88671f
 @patch
-def solve(self: BAVARDAGE, support, labels, query, way, base):
+def solve(
+    self: BAVARDAGE,
+    support,  # (task, n, dim) features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) features
+    way,  # classes of a task
+    base,  # means and spreads of base classes, or None
+):
     "A block of tasks with the engine that `engine` picks."
     if pick_engine(self.engine, query) != "numba": return Method.solve(self, support, labels, query, way, base)
     from fewshot_nb.inference.kernels.clustering import bayes_numba

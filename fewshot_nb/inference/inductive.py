@@ -30,7 +30,13 @@ class ProtoNet(Method):
 
     def __post_init__(self): check_engine(self.engine)
 
-    def answer(self, support, labels, query, way):
+    def answer(
+        self,
+        support,  # (task, n, dim) prepared features
+        labels,  # (task, n), 0 to way - 1
+        query,  # (task, query, dim) prepared features
+        way,  # classes of a task
+    ):
         back, factor = 1, power_of_two(torch.maximum(largest_value(support), largest_value(query)))[:, None, None]
         if not (factor == 1).all():
             support, query = support*factor, query*factor
@@ -40,6 +46,7 @@ class ProtoNet(Method):
         return ranked_softmax(nearest_numba(support, labels, query, way), back)
 
 # %% ../../nbs/api/485_inference_inductive.ipynb #907d38c3
+# long: each parameter is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class SimpleShot(CL2NMixin, Method):
@@ -56,9 +63,22 @@ class SimpleShot(CL2NMixin, Method):
         super().__post_init__()
         check_engine(self.engine)
 
-    def answer(self, support, labels, query, way): return nearest(prototypes(support, labels, way), query)
+    def answer(
+        self,
+        support,  # (task, n, dim) prepared features
+        labels,  # (task, n), 0 to way - 1
+        query,  # (task, query, dim) prepared features
+        way,  # classes of a task
+    ): return nearest(prototypes(support, labels, way), query)
 
-    def solve(self, support, labels, query, way, base_mean):
+    def solve(
+        self,
+        support,  # (task, n, dim) features
+        labels,  # (task, n), 0 to way - 1
+        query,  # (task, query, dim) features
+        way,  # classes of a task
+        base_mean,  # (dim,) mean of base classes, or None
+    ):
         if pick_engine(self.engine, query) != "numba": return super().solve(support, labels, query, way, base_mean)
         from fewshot_nb.inference.kernels.nearest import nearest_numba
         return ranked_softmax(nearest_numba(support, labels, query, way, self.origin(support, base_mean)))
@@ -104,11 +124,17 @@ class Baseline(Method):
         check_whole("steps", self.steps)
         check_engine(self.engine)
 
-    def carries(self, dtype): return squares_fit(dtype)
+    def carries(self, dtype): return squares_fit(dtype)  # float32 or float64
 
 # %% ../../nbs/api/485_inference_inductive.ipynb #e99cdaee
+# long: each parameter is explained on a line of its own
 @patch
-def train(self: Baseline, support, labels, way) -> Float[Tensor, "task way dim"]:
+def train(
+    self: Baseline,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    way,  # classes of a task
+) -> Float[Tensor, "task way dim"]:
     "The head's weights after training on prepared features, from the prototypes."
     start = prototypes(support, labels, way)
     if pick_engine(self.engine, support) == "numba":
@@ -119,13 +145,24 @@ def train(self: Baseline, support, labels, way) -> Float[Tensor, "task way dim"]
     return adam(start, gradient, self.steps, self.lr)
 
 @patch
-def prepare(self: Baseline, support, query, base_mean):
+def prepare(
+    self: Baseline,
+    support,  # (task, n, dim) features
+    query,  # (task, query, dim) features
+    base_mean,  # (dim,) mean of base classes, or None
+):
     "Features with the mean of the support as their origin."
     origin = support.mean(1, keepdim=True)
     return support - origin, query - origin
 
 @patch
-def answer(self: Baseline, support, labels, query, way):
+def answer(
+    self: Baseline,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+):
     "The softmax of the logits that were trained."
     W = self.train(support, labels, way)
     return ranked_softmax(distance_logits(W, query, self.temperature))
@@ -138,9 +175,20 @@ class BaselinePP(Baseline):
     name, title = "baseline++", "Baseline++"
     verified_by = "the predictions of Veilleux et al. (2021)'s code"
 
-    def prepare(self, support, query, base_mean): return support, query
+    def prepare(
+        self,
+        support,  # (task, n, dim) features
+        query,  # (task, query, dim) features
+        base_mean,  # (dim,) mean of base classes, or None
+    ): return support, query
 
-    def answer(self, support, labels, query, way):
+    def answer(
+        self,
+        support,  # (task, n, dim) prepared features
+        labels,  # (task, n), 0 to way - 1
+        query,  # (task, query, dim) prepared features
+        way,  # classes of a task
+    ):
         W = self.train(support, labels, way)
         length = torch.linalg.vector_norm(query, dim=-1)[:, None]
         cosine = (l2(W) @ query.mT)/torch.where(length > 0, length, 1)

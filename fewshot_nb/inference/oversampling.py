@@ -26,6 +26,7 @@ def evened_rows(
     return labels.argsort(dim=1, stable=True).gather(1, (first[..., None] + turn).flatten(1))
 
 # %% ../../nbs/api/498_inference_oversampling.ipynb #9d93f20c
+# long: each parameter is explained on a line of its own
 @dataclass(frozen=True)
 class Oversampled(Method):
     "A method that sees each class of the support equally often, Ochal et al. (2021) section 3.4."
@@ -35,7 +36,13 @@ class Oversampled(Method):
         if not isinstance(self.method, Method):
             raise InputError(f"{self.method!r} cannot be oversampled: give a method instance such as SimpleShot().")
 
-    def __call__(self, support, support_labels, query, base_mean=None):
+    def __call__(
+        self,
+        support,  # (task, n, dim) features
+        support_labels,  # (task, n), 0 to way - 1
+        query,  # (task, query, dim) features
+        base_mean=None,  # (dim,) mean of base classes; None: none
+    ):
         "Probabilities (task, query, way) from the support made even."
         support, labels = torch.as_tensor(support), torch.as_tensor(support_labels)
         fits = labels.ndim == 2 and support.ndim == 3 and labels.shape == support.shape[:2] and labels.numel()

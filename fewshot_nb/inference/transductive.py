@@ -23,7 +23,7 @@ def rectified_prototypes(
     support: Float[Tensor, "task shot dim"],  # prepared labelled features
     labels: Int[Tensor, "task shot"],  # their classes
     query: Float[Tensor, "task query dim"],  # prepared unlabelled features
-    way: int,
+    way: int,  # classes of a task
     scale: float = 10,  # of the cosines inside the softmax
 ) -> Float[Tensor, "task way dim"]:
     "Prototypes corrected by the queries: Liu et al. (2020) as run by Veilleux et al. (2021)."
@@ -57,10 +57,23 @@ class BDCSPN(CL2NMixin, Method):
         check_range("scale", self.scale)
         check_engine(self.engine)
 
-    def answer(self, support, labels, query, way):
+    def answer(
+        self,
+        support,  # (task, n, dim) prepared features
+        labels,  # (task, n), 0 to way - 1
+        query,  # (task, query, dim) prepared features
+        way,  # classes of a task
+    ):
         return nearest(rectified_prototypes(support, labels, query, way, self.scale), query)
 
-    def solve(self, support, labels, query, way, base_mean):
+    def solve(
+        self,
+        support,  # (task, n, dim) features
+        labels,  # (task, n), 0 to way - 1
+        query,  # (task, query, dim) features
+        way,  # classes of a task
+        base_mean,  # (dim,) mean of base classes, or None
+    ):
         if pick_engine(self.engine, query) != "numba": return super().solve(support, labels, query, way, base_mean)
         from fewshot_nb.inference.kernels.nearest import rectified_numba
         origin = self.origin(support, base_mean)
@@ -128,7 +141,13 @@ def _published(cls: LaplacianShot, shot, setting):
     return dict(lam=0.7)
 
 @patch
-def answer(self: LaplacianShot, support, labels, query, way):
+def answer(
+    self: LaplacianShot,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+):
     "Assignments after at most `steps` votes."
     w = prototypes(support, labels, way)
     if self.rectify: w = rectified_prototypes(support, labels, query, way)
@@ -143,8 +162,8 @@ def answer(self: LaplacianShot, support, labels, query, way):
 # %% ../../nbs/api/490_inference_transductive.ipynb #cee3176a
 def power_transform(
     x: Float[Tensor, "... dim"],  # features
-    power: float = 0.5,
-    offset: float = 1e-6,
+    power: float = 0.5,  # the exponent, > 0
+    offset: float = 1e-6,  # added first
 ) -> Float[Tensor, "... dim"]:
     "(x + offset)^power, Hu et al. (2020) Eq. 2; for negative x that of |x| with a minus sign."
     root = (x.abs() + offset).pow(power)
@@ -195,11 +214,16 @@ class PTMAP(Method):
         check_whole("epochs", self.epochs)
         check_engine(self.engine)
 
-    def carries(self, dtype):
+    def carries(self, dtype):  # float32 or float64
         info = torch.finfo(dtype)
         return 1e-6*info.eps, (1e-4*info.max**.5)**(1/max(self.power, .5))  # the root has to be squared
 
-    def prepare(self, support, query, base_mean):
+    def prepare(
+        self,
+        support,  # (task, n, dim) features
+        query,  # (task, query, dim) features
+        base_mean,  # (dim,) mean of base classes, or None
+    ):
         s, q = (l2(power_transform(x, self.power)) for x in (support, query))
         return l2(s - s.mean(1, keepdim=True)), l2(q - q.mean(1, keepdim=True))
 
@@ -216,7 +240,13 @@ def _map_plain(support, labels, query, way, lam, alpha, epochs):
     return transport()
 
 @patch
-def answer(self: PTMAP, support, labels, query, way):
+def answer(
+    self: PTMAP,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+):
     "The share of each query that the last transport gives to each class."
     engine = pick_engine(self.engine, query)
     if engine == "plain": solve = _map_plain
@@ -257,16 +287,28 @@ class TIM(Method):
         check_engine(self.engine)
 
 # %% ../../nbs/api/490_inference_transductive.ipynb #7d4ed1b3
+# long: each parameter is explained on a line of its own
 @patch(cls_method=True)
 def _published(cls: TIM, shot, setting): return dict(marginal=10) if setting == "balanced" else {}
 
 @patch
-def prepare(self: TIM, support, query, base_mean):
+def prepare(
+    self: TIM,
+    support,  # (task, n, dim) features
+    query,  # (task, query, dim) features
+    base_mean,  # (dim,) mean of base classes, or None
+):
     "Features of unit length."
     return l2(support), l2(query)
 
 @patch
-def train(self: TIM, support, labels, query, way) -> Float[Tensor, "task way dim"]:
+def train(
+    self: TIM,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+) -> Float[Tensor, "task way dim"]:
     "The classifier's weights after training on prepared features."
     W, weights = prototypes(support, labels, way), (self.ce, self.marginal, self.conditional)
     engine = pick_engine(self.engine, query, self.alpha == 1 or abs(self.alpha - 1) >= 0.05)
@@ -278,7 +320,13 @@ def train(self: TIM, support, labels, query, way) -> Float[Tensor, "task way dim
     return fast(W, support, labels, query, self.alpha, weights, self.temperature, self.steps, self.lr)
 
 @patch
-def answer(self: TIM, support, labels, query, way):
+def answer(
+    self: TIM,
+    support,  # (task, n, dim) prepared features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) prepared features
+    way,  # classes of a task
+):
     "The softmax of the trained classifier's logits."
     return ranked_softmax(distance_logits(self.train(support, labels, query, way), query, self.temperature))
 

@@ -52,7 +52,11 @@ class ResNet15(nn.Module):
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #e45c08e4
 class BongardSolver(nn.Module):
     "Features of each picture by a `ResNet15`, then `compare`, which subclasses write."
-    def __init__(self, width=1., channels=1):
+    def __init__(
+        self,
+        width=1.,  # share of the published channels
+        channels=1,  # of the input
+    ):
         super().__init__()
         self.net = ResNet15(width, channels)
 
@@ -84,21 +88,29 @@ def _labels_like(z): return torch.arange(2*SIDE_SHOTS, device=z.device)//SIDE_SH
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #b006fd70
 class BongardProtoNet(BongardSolver):
     "Scaled minus squared distance to the side's mean; 8,100,033 parameters."
-    def __init__(self, width=1.):
+    def __init__(self, width=1.):  # share of the published channels
         super().__init__(width)
         self.scale = nn.Parameter(torch.tensor(1.))
 
-    def compare(self, support, query):
+    def compare(
+        self,
+        support,  # embedded support, by side
+        query,  # embedded queries
+    ):
         away = query[:, :, None] - support_sides(support).mean(2)[:, None]
         return -self.scale*away.square().sum(-1)
 
 class MetaBaseline(BongardSolver):
     "Cosine to the side's mean times a temperature; 8,100,033 parameters. Its `net` may be pre-trained (MoCo, PS)."
-    def __init__(self, width=1.):
+    def __init__(self, width=1.):  # share of the published channels
         super().__init__(width)
         self.scale = nn.Parameter(torch.tensor(10.))
 
-    def compare(self, support, query):
+    def compare(
+        self,
+        support,  # embedded support, by side
+        query,  # embedded queries
+    ):
         return self.scale*F.normalize(query, dim=-1) @ F.normalize(support_sides(support).mean(2), dim=-1).mT
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #fb8e43de
@@ -124,6 +136,7 @@ def _box(h, c, steps=15):
     return t, low > t/c, high > 1 - t/c
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #42629bc2
+# long: each parameter is explained on a line of its own
 def two_class_svm(
     kernel: Float[Tensor, "task n n"],  # inner products of the support
     labels: Int[Tensor, "n"],  # 0 or 1
@@ -142,11 +155,19 @@ def two_class_svm(
 
 class MetaOptNet(BongardSolver):
     "Scores of an SVM fitted to the support, times a learned scale; 8,100,033 parameters."
-    def __init__(self, width=1., c=.1):
+    def __init__(
+        self,
+        width=1.,  # share of the published channels
+        c=.1,  # the price of an error of its SVM
+    ):
         super().__init__(width)
         self.scale, self.c = nn.Parameter(torch.tensor(1.)), c
 
-    def compare(self, support, query):
+    def compare(
+        self,
+        support,  # embedded support, by side
+        query,  # embedded queries
+    ):
         products = query @ support.mT  # before the SVM: gradients are summed in the order of the uses
         score = products @ two_class_svm(support @ support.mT, _labels_like(support), self.c)[..., None]
         return self.scale*torch.cat([-score, score], -1)
@@ -155,7 +176,7 @@ class MetaOptNet(BongardSolver):
 class ANIL(BongardSolver):
     "A linear layer that takes `steps` gradient steps on each problem's support; 8,100,290 parameters."
     def __init__(self,
-        width=1.,
+        width=1.,  # share of the published channels
         lr=.4,  # of the steps on the support
         steps=1,  # on the support
         first_order=False,  # whether the step's gradient counts as a constant
@@ -163,7 +184,11 @@ class ANIL(BongardSolver):
         super().__init__(width)
         self.linear, self.lr, self.steps, self.first_order = nn.Linear(self.net.dim, 2), lr, steps, first_order
 
-    def compare(self, support, query):
+    def compare(
+        self,
+        support,  # embedded support, by side
+        query,  # embedded queries
+    ):
         tasks = len(support)
         w, b = self.linear.weight.expand(tasks, 2, -1), self.linear.bias.expand(tasks, 2)
         y = F.one_hot(_labels_like(support), 2).to(support)
@@ -200,7 +225,7 @@ class _Temporal(nn.Module):
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #5dd4911f
 class SNAIL(BongardSolver):
     "Attention and temporal convolutions over the labelled support and one query; 13,002,086 parameters."
-    def __init__(self, width=1.):
+    def __init__(self, width=1.):  # share of the published channels
         super().__init__(width)
         parts, size = [], self.net.dim + 2
         for layer, *sizes in ((_Attention, 64, 32), (_Temporal, 128), (_Attention, 256, 128), (_Temporal, 128),
@@ -209,7 +234,11 @@ class SNAIL(BongardSolver):
             size = parts[-1].out
         self.body, self.last = nn.Sequential(*parts), nn.Linear(size, 2)
 
-    def compare(self, support, query):
+    def compare(
+        self,
+        support,  # embedded support, by side
+        query,  # embedded queries
+    ):
         tasks, q = query.shape[:2]
         shown = F.one_hot(_labels_like(support), 2).to(support).expand(tasks, -1, 2)
         before = torch.cat([support, shown], -1)[:, None].expand(-1, q, -1, -1)
@@ -226,7 +255,7 @@ def _beside(support, query):
 
 class WReN(BongardSolver):
     "Relations of all ordered pairs of a side's pictures and the query; 8,182,594 parameters."
-    def __init__(self, width=1.):
+    def __init__(self, width=1.):  # share of the published channels
         super().__init__(width)
         d, seven = self.net.dim, range(SIDE_SHOTS + 1)
         self.g = nn.Sequential(nn.Linear(2*d, d), nn.ReLU(), nn.Linear(d, d), nn.ReLU())
@@ -234,7 +263,11 @@ class WReN(BongardSolver):
         self.register_buffer("pairs", torch.tensor([(i, j) for i in seven for j in seven if i != j]).T,
                              persistent=False)
 
-    def compare(self, support, query):
+    def compare(
+        self,
+        support,  # embedded support, by side
+        query,  # embedded queries
+    ):
         seven = _beside(support_sides(support), query)  # (task, query, side, 7, dim)
         pairs = torch.cat([seven[..., self.pairs[0], :], seven[..., self.pairs[1], :]], -1)
         return self.f(self.g(pairs).sum(-2).flatten(-2))
@@ -242,7 +275,7 @@ class WReN(BongardSolver):
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #c003c425
 class CNNBaseline(BongardSolver):
     "One network on each side's stack of seven pictures; 8,135,106 parameters."
-    def __init__(self, width=1.):
+    def __init__(self, width=1.):  # share of the published channels
         super().__init__(width, SIDE_SHOTS + 1)
         d = self.net.dim
         self.f = nn.Sequential(nn.Linear(2*d, d), nn.ReLU(), nn.Linear(d, 2))

@@ -55,7 +55,10 @@ def features(
     return self.first(self.blocks(x).flatten(1))
 
 @patch
-def head(self: CriticNet, h: Float[Tensor, "... 256"]) -> Float[Tensor, "... out"]:
+def head(
+    self: CriticNet,
+    h: Float[Tensor, "... 256"],  # 256 features of each image
+) -> Float[Tensor, "... out"]:
     "The outputs from features that are there already."
     return self.last(h.relu() if self.relu_between else h)
 
@@ -67,8 +70,8 @@ def forward(self: CriticNet, x: Float[Tensor, "n 1 H W"]) -> Float[Tensor, "n ou
 # %% ../../nbs/api/275_models_critics.ipynb #0abf60d0
 def critic_flops(
     image_size: int = 50,  # as for `CriticNet`
-    width: int = 64,
-    out: int = 128,
+    width: int = 64,  # channels of the first layer
+    out: int = 128,  # outputs of the last layer
 ) -> float:  # floating-point operations
     "The arithmetic of a `CriticNet`'s products for one image, forward."
     side, channels, total = image_size, 1, 0.

@@ -22,17 +22,30 @@ def _layer(i, o, stride=1, norm=nn.BatchNorm2d, conv=nn.Conv2d):
 def _image_norm(channels): return nn.GroupNorm(1, channels)
 
 # %% ../../nbs/api/310_models_dagan.ipynb #06b5ed58
+# long: each parameter is explained on a line of its own
 class Down(nn.Module):
     """What was before the last halving (n, pre, 2H, 2W) and after it (n, i, H, W) -> the same pair, one level
     deeper."""
-    def __init__(self, pre, i, o, inner=2, norm=nn.BatchNorm2d, dropout=0.):
+    def __init__(
+        self,
+        pre,  # channels before the last enlargement; 0: none
+        i,  # channels that come in
+        o,  # channels that go out
+        inner=2,  # layers of the block
+        norm=nn.BatchNorm2d,  # a class of norms
+        dropout=0.,  # share that is dropped, 0 to 1
+    ):
         super().__init__()
         self.pre = _layer(pre, pre, 2, None)
         channels = [i + pre, *(i + k*o for k in range(1, inner))]  # what each layer sees
         self.layers = nn.ModuleList(_layer(c, o, 1, norm) for c in channels)
         self.close = nn.Sequential(_layer(i + inner*o, o, 2, norm), nn.Dropout(dropout))
 
-    def forward(self, before, x):
+    def forward(
+        self,
+        before,  # (n, pre, h, w), or None
+        x,
+    ):
         seen, extra = [x], self.pre(before)
         for layer in self.layers:
             seen.append(layer(torch.cat([*seen, extra], 1)))
@@ -40,17 +53,29 @@ class Down(nn.Module):
         return seen[-1], self.close(torch.cat(seen, 1))
 
 # %% ../../nbs/api/310_models_dagan.ipynb #fdcaba27
+# long: each parameter is explained on a line of its own
 class Up(nn.Module):
     """What was before the last enlargement (n, pre, h, w), or None, and after it (n, i, H, W) -> the last layer
     (n, o, H, W) and, with `to`, its enlargement."""
-    def __init__(self, pre, i, o, to=None, dropout=0.):
+    def __init__(
+        self,
+        pre,  # channels before the last enlargement; 0: none
+        i,  # channels that come in
+        o,  # channels that go out
+        to=None,  # the side to enlarge to; None: no enlargement
+        dropout=0.,  # share that is dropped, 0 to 1
+    ):
         super().__init__()
         self.to = to
         self.pre = nn.ModuleList([_transposed(pre, pre, None) for _ in range(2)] if pre else [])
         self.first, self.second = _layer(i + pre, o), _layer(i + pre + o, o)
         self.close = nn.Sequential(_transposed(i + 2*o, o), nn.Dropout(dropout)) if to else None
 
-    def forward(self, before, x):
+    def forward(
+        self,
+        before,  # (n, pre, h, w), or None
+        x,
+    ):
         extra = [layer(_enlarged(before, x.shape[-1])) for layer in self.pre] or [x[:, :0]]*2
         a = self.first(torch.cat([x, extra[0]], 1))
         b = self.second(torch.cat([x, extra[1], a], 1))
@@ -167,7 +192,7 @@ def critic_terms(
     critic,  # (drawings, prototypes) -> scores
     real: Float[Tensor, "n 1 H W"],  # other drawings of the prototypes' concepts
     drawn: Float[Tensor, "n 1 H W"],  # the generator's, without a graph
-    prototypes: Float[Tensor, "n 1 H W"],
+    prototypes: Float[Tensor, "n 1 H W"],  # the images that are shown
     share: Float[Tensor, "n 1 1 1"],  # where between drawn (0) and real (1) the gradient is taken
     weight: float = 10.,  # lambda
     precision: str = "float32",  # "bfloat16": scores under autocast; the gradient's norm is always taken in float32
@@ -183,9 +208,9 @@ def critic_terms(
 # %% ../../nbs/api/310_models_dagan.ipynb #dcf55804
 def critic_loss(
     critic,  # as `critic_terms` has them, up to
-    real: Float[Tensor, "n 1 H W"],
-    drawn: Float[Tensor, "n 1 H W"],
-    prototypes: Float[Tensor, "n 1 H W"],
+    real: Float[Tensor, "n 1 H W"],  # images of the same classes
+    drawn: Float[Tensor, "n 1 H W"],  # the generator's images
+    prototypes: Float[Tensor, "n 1 H W"],  # the images that are shown
     generator: torch.Generator | None = None,  # which draws the points between real and drawn
     weight: float = 10.,  # lambda
 ) -> dict:
@@ -195,8 +220,8 @@ def critic_loss(
 
 def generator_loss(
     critic,  # (drawings, prototypes) -> scores
-    drawn: Float[Tensor, "n 1 H W"],
-    prototypes: Float[Tensor, "n 1 H W"],
+    drawn: Float[Tensor, "n 1 H W"],  # the generator's images
+    prototypes: Float[Tensor, "n 1 H W"],  # the images that are shown
 ) -> Float[Tensor, ""]:
     "The generator's loss."
     return -critic(drawn, prototypes).mean()

@@ -23,16 +23,16 @@ def cosines(
     return c.unflatten(-1, support.shape[1:3])
 
 def nearest_logits(
-    support: Float[Tensor, "task way shot dim"],
-    query: Float[Tensor, "task query dim"],
+    support: Float[Tensor, "task way shot dim"],  # embedded support
+    query: Float[Tensor, "task query dim"],  # embedded queries
 ) -> Float[Tensor, "task query way"]:
     "1-NN by the cosine: the best shot of each class."
     return cosines(support, query).amax(-1)
 
 # %% ../../nbs/api/270_models_heads.ipynb #481a80dc
 def attention_logits(
-    support: Float[Tensor, "task way shot dim"],
-    query: Float[Tensor, "task query dim"],
+    support: Float[Tensor, "task way shot dim"],  # embedded support
+    query: Float[Tensor, "task query dim"],  # embedded queries
     scale: float = 1.,  # of the cosines before the softmax
 ) -> Float[Tensor, "task query way"]:
     "Log of the attention on each class: softmax of the scaled cosines over all shots (Vinyals et al. 2016, Eq. 1)."
@@ -41,16 +41,16 @@ def attention_logits(
 
 # %% ../../nbs/api/270_models_heads.ipynb #2f37988e
 def nearest_distance_logits(
-    support: Float[Tensor, "task way shot dim"],
-    query: Float[Tensor, "task query dim"],
+    support: Float[Tensor, "task way shot dim"],  # embedded support
+    query: Float[Tensor, "task query dim"],  # embedded queries
 ) -> Float[Tensor, "task query way"]:
     "1-NN by the Euclidean distance: minus the smallest distance to a shot of each class."
     distance = torch.cdist(query, support.flatten(1, 2))
     return -distance.unflatten(-1, support.shape[1:3]).amin(-1)
 
 def prototype_logits(
-    support: Float[Tensor, "task way shot dim"],
-    query: Float[Tensor, "task query dim"],
+    support: Float[Tensor, "task way shot dim"],  # embedded support
+    query: Float[Tensor, "task query dim"],  # embedded queries
 ) -> Float[Tensor, "task query way"]:
     "Minus the squared Euclidean distance of each query to each prototype (Snell et al. 2017, Eq. 1-2)."
     p = support.mean(2)

@@ -48,8 +48,8 @@ def embed(
     return self.net(x).unflatten(0, images.shape[:2])
 
 def task_sizes(
-    support: Float[Tensor, "task way shot channels H W"],
-    query: Float[Tensor, "task query channels H W"],
+    support: Float[Tensor, "task way shot channels H W"],  # images by task, class and shot
+    query: Float[Tensor, "task query channels H W"],  # images by task
 ) -> tuple:  # (tasks, way, shot)
     "The sizes of images that are a batch of tasks; an `InputError` for others."
     if (support.ndim != 6 or query.ndim != 5 or len(support) != len(query)
@@ -75,8 +75,8 @@ class PrototypicalNet(Learner):
     """Prototypical Networks (Snell et al. 2017); with `Conv4` 111,936 parameters for one channel, 113,088 for three,
     at any image size."""
     def compare(self,
-        support: Float[Tensor, "task way shot dim"],
-        query: Float[Tensor, "task query dim"],
+        support: Float[Tensor, "task way shot dim"],  # embedded support, by side
+        query: Float[Tensor, "task query dim"],  # embedded queries
     ) -> Float[Tensor, "task query way"]:
         "Logits of embedded queries."
         return prototype_logits(support, query)
@@ -123,8 +123,8 @@ class MatchingNet(Learner):
         self.fce, self.scale = FCE(self.net.dim, steps) if fce else None, scale
 
     def compare(self,
-        support: Float[Tensor, "task way shot dim"],
-        query: Float[Tensor, "task query dim"],
+        support: Float[Tensor, "task way shot dim"],  # embedded support, by side
+        query: Float[Tensor, "task query dim"],  # embedded queries
     ) -> Float[Tensor, "task query way"]:
         "Log-probabilities of embedded queries."
         if self.fce is not None:

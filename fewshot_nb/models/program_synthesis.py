@@ -87,7 +87,7 @@ _LEAST_SPREAD = .02  # of a component: 3.6 degrees of turn, 2 % of a unit
 
 def mixture_nll(
     raw: Float[Tensor, "*batch 15"],  # five weights (logits), five means, five log-spreads
-    value: Float[Tensor, "*batch"],
+    value: Float[Tensor, "*batch"],  # as many values as mixtures
 ) -> Float[Tensor, "*batch"]:  # nats
     "Minus the log-density of values under mixtures of normal distributions (Bishop 1994)."
     weight, mean, spread = raw.chunk(3, -1)
@@ -95,7 +95,9 @@ def mixture_nll(
     normal = -.5*((value[..., None] - mean)/spread).square() - spread.log() - .5*math.log(2*math.pi)
     return -(weight.log_softmax(-1) + normal).logsumexp(-1)
 
-def mixture_mode(raw: Float[Tensor, "*batch 15"]) -> Float[Tensor, "*batch"]:
+def mixture_mode(
+    raw: Float[Tensor, "*batch 15"],  # five weights, means and log-spreads
+) -> Float[Tensor, "*batch"]:
     "The mean of the component with the highest peak."
     weight, mean, spread = raw.chunk(3, -1)
     peak = weight.log_softmax(-1) - (spread.exp() + _LEAST_SPREAD).log()
@@ -129,7 +131,12 @@ class ActionDecoder(nn.Module):
 
 # %% ../../nbs/api/320_models_program_synthesis.ipynb #774a3bbf
 @patch
-def states(self: ActionDecoder, features, before, memory=None):
+def states(
+    self: ActionDecoder,
+    features,  # (picture, dim)
+    before,  # one-hot tokens before each place
+    memory=None,  # the LSTM's state; None: a fresh one
+):
     "LSTM states (picture, place, 256) from features (picture, dim) and the one-hot tokens before each place."
     return self.lstm(self.token(before) + self.image(features)[:, None], memory)
 
@@ -137,7 +144,7 @@ def states(self: ActionDecoder, features, before, memory=None):
 @patch
 def forward(
     self: ActionDecoder,
-    features: Float[Tensor, "picture dim"],
+    features: Float[Tensor, "picture dim"],  # of each picture
     t: Tokens,  # the true program: what stands before each place, and before each head, is told
 ):  # name logits (picture, 21, 6), stroke logits (picture, 21, 5), raw outputs (picture, 21, 15 or 1) for each value
     "What the heads say at each place when all before it is known."
@@ -149,15 +156,15 @@ def forward(
     return name, stroke, [head(seen(_TOKEN_SIZE + k)) for k, head in enumerate(self.value)]
 
 @patch
-def said(self: ActionDecoder, raw):
+def said(self: ActionDecoder, raw):  # (..., 15 or 1) of a head
     "The value that a head's raw output (..., 15 or 1) stands for."
     return mixture_mode(raw) if self.heads == "mixture" else raw[..., 0]
 
 # %% ../../nbs/api/320_models_program_synthesis.ipynb #8848aa6d
 def synthesis_loss(
-    decoder: ActionDecoder,
-    features: Float[Tensor, "picture dim"],
-    t: Tokens,
+    decoder: ActionDecoder,  # writes programs from features
+    features: Float[Tensor, "picture dim"],  # of each picture
+    t: Tokens,  # the true programs as tokens
 ) -> Tensor:  # scalar
     "The mean over tokens of the sum of the heads' losses."
     name, stroke, values = decoder(features, t)
@@ -174,9 +181,9 @@ MOVE_TOLERANCE = (.1, 15/180, .1)  # a value is right within a tenth of a unit (
 
 @torch.no_grad()
 def wrong_moves(
-    decoder: ActionDecoder,
-    features: Float[Tensor, "picture dim"],
-    t: Tokens,
+    decoder: ActionDecoder,  # writes programs from features
+    features: Float[Tensor, "picture dim"],  # of each picture
+    t: Tokens,  # the true programs as tokens
 ) -> tuple:  # (share of moves, 0..1, of which name, stroke or a value is wrong; mean error of the turn in degrees)
     "How well moves are predicted when all before them is known."
     name, stroke, values = decoder(features, t)
@@ -204,8 +211,8 @@ def _write_token(decoder, state, over):
 # %% ../../nbs/api/320_models_program_synthesis.ipynb #7044015c
 @torch.no_grad()
 def write_programs(
-    decoder: ActionDecoder,
-    features: Float[Tensor, "picture dim"],
+    decoder: ActionDecoder,  # writes programs from features
+    features: Float[Tensor, "picture dim"],  # of each picture
 ) -> Tokens:
     "The program that the decoder writes for each picture: the likeliest name, stroke and values, one after the other."
     n, where, memory = len(features), features.device, None
@@ -220,16 +227,29 @@ def write_programs(
     return Tokens(*(torch.stack(column, 1) for column in zip(*written)))
 
 # %% ../../nbs/api/320_models_program_synthesis.ipynb #3d6b466d
+# long: each parameter is explained on a line of its own
 class ProgramSynthesis(nn.Module):
     "A `ResNet15` and an `ActionDecoder` on its features; 8,976,160 parameters in the published form (values=2)."
-    def __init__(self, width: float = 1., values: int = 3, heads: str = "mixture"):
+    def __init__(
+        self,
+        width: float = 1.,  # share of the published channels
+        values: int = 3,  # numbers that a move has
+        heads: str = "mixture",  # mixture or squared
+    ):
         super().__init__()
         self.net = ResNet15(width)
         self.decoder = ActionDecoder(self.net.dim, values, heads)
 
-    def loss(self, images: Float[Tensor, "picture 1 H W"], t: Tokens):
+    def loss(
+        self,
+        images: Float[Tensor, "picture 1 H W"],
+        t: Tokens,  # the true programs as tokens
+    ):
         return synthesis_loss(self.decoder, self.net(images), t)
-    def write(self, images): return write_programs(self.decoder, self.net(images))
+    def write(
+        self,
+        images,  # (picture, 1, H, W)
+    ): return write_programs(self.decoder, self.net(images))
 
 def synthesis_network(
     width: float = 1.,  # factor on the backbone's channels

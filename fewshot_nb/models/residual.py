@@ -45,7 +45,11 @@ def _initialised(net):
 # %% ../../nbs/api/267_models_residual.ipynb #70d509b0
 class ResNet12Block(nn.Module):
     "Three convolutions, the shortcut, leaky ReLU, pool."
-    def __init__(self, i: int, o: int):
+    def __init__(
+        self,
+        i: int,  # channels that come in
+        o: int,  # channels that go out
+    ):
         super().__init__()
         layers = [[_conv(c, o), nn.BatchNorm2d(o)] for c in (i, o, o)]
         self.body = nn.Sequential(*layers[0], nn.LeakyReLU(.1), *layers[1], nn.LeakyReLU(.1), *layers[2])
@@ -92,7 +96,12 @@ class PooledResNet18(nn.Module):
 # %% ../../nbs/api/267_models_residual.ipynb #1fd4fcd1
 class WideBlock(nn.Module):
     "Norm, ReLU, convolution, twice; the shortcut starts after the first ReLU where the width changes."
-    def __init__(self, i: int, o: int, stride: int):
+    def __init__(
+        self,
+        i: int,  # channels that come in
+        o: int,  # channels that go out
+        stride: int,  # 1, or 2 to halve the side
+    ):
         super().__init__()
         self.norms = nn.ModuleList([nn.BatchNorm2d(i), nn.BatchNorm2d(o)])
         self.convs = nn.ModuleList([_conv(i, o, stride=stride), _conv(o, o)])

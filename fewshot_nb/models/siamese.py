@@ -176,8 +176,8 @@ class Siamese(nn.Module):
         return self.net(x, counts)
 
     def logits(self,
-        support: Float[Tensor, "task way shot dim"],
-        query: Float[Tensor, "task query dim"],
+        support: Float[Tensor, "task way shot dim"],  # embedded support
+        query: Float[Tensor, "task query dim"],  # embedded queries
         head: str = "nearest",  # "nearest": the best shot's scaled cosine; "attention": its log-probability
     ) -> Float[Tensor, "task query way"]:
         "Scores of embedded queries."

@@ -18,6 +18,7 @@ from .metric import Learner, task_sizes
 from .resnets import ConvNet, ResNet12
 
 # %% ../../nbs/api/290_models_tadam.ipynb #f70ab42c
+# long: each parameter is explained on a line of its own
 class _Encoder(nn.Module):
     "One vector of a layer from the task's representation: three linear layers, times a number that begins at 0."
     def __init__(self, dim, channels):
@@ -43,7 +44,10 @@ class TEN(nn.Module):
         super().__init__()
         self.gamma, self.beta = (nn.ModuleList(_Encoder(dim, c) for c in widths) for _ in range(2))
 
-    def forward(self, task: Float[Tensor, "task dim"]) -> list:
+    def forward(
+        self,
+        task: Float[Tensor, "task dim"],  # representation of each task
+    ) -> list:
         "For each layer `(gamma, beta)`, both (task, its channels)."
         return [(g(task), b(task)) for g, b in zip(self.gamma, self.beta)]
 
@@ -69,8 +73,8 @@ class TADAM(Learner):
     def conditional(self) -> bool: return self.ten is not None
 
     def compare(self,
-        support: Float[Tensor, "task way shot dim"],
-        query: Float[Tensor, "task query dim"],
+        support: Float[Tensor, "task way shot dim"],  # embedded support, by side
+        query: Float[Tensor, "task query dim"],  # embedded queries
     ) -> Float[Tensor, "task query way"]:
         "Logits of embedded queries: minus alpha times the distance to each prototype."
         return -self.alpha*(-prototype_logits(support, query)).clamp_min(1e-12).sqrt()
@@ -90,7 +94,10 @@ def embed(
     return self.net(x, each).unflatten(0, images.shape[:2])
 
 @patch
-def encode(self: TADAM, z: Float[Tensor, "task way shot dim"]) -> Float[Tensor, "task dim"]:
+def encode(
+    self: TADAM,
+    z: Float[Tensor, "task way shot dim"],  # embedded support
+) -> Float[Tensor, "task dim"]:
     "The representation of a task: the mean of its prototypes."
     return z.mean(2).mean(1)
 

@@ -17,21 +17,34 @@ from ..core import InputError, choose
 from .core import evaluating, parameter_count
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #a47657c5
-def FcBlock(i, o):
+# long: each parameter is explained on a line of its own
+def FcBlock(
+    i,  # numbers that come in
+    o,  # numbers that go out
+):
     "Linear, batch norm, ELU."
     return nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o), nn.ELU())
 
-def ConvBlock(i, o, stride=1, size=3, pad=1):
+def ConvBlock(
+    i,  # channels that come in
+    o,  # channels that go out
+    stride=1,  # 1, or 2 to halve the side
+    size=3,  # side of the kernel
+    pad=1,  # zeros on each side
+):
     "Convolution, batch norm, ELU."
     return nn.Sequential(nn.Conv2d(i, o, size, stride, pad), nn.BatchNorm2d(o), nn.ELU())
 
-def DeConvBlock(i, o):
+def DeConvBlock(
+    i,  # channels that come in
+    o,  # channels that go out
+):
     "Transposed convolution that doubles the side, batch norm, ELU."
     return nn.Sequential(nn.ConvTranspose2d(i, o, 2, 2), nn.BatchNorm2d(o), nn.ELU())
 
 class Residual(nn.Module):
     "Three FcBlocks beside a skip; the last activation comes after the sum."
-    def __init__(self, dim):
+    def __init__(self, dim):  # numbers in and out
         super().__init__()
         self.blocks = nn.Sequential(FcBlock(dim, dim), FcBlock(dim, dim), nn.Linear(dim, dim), nn.BatchNorm1d(dim))
 
@@ -44,7 +57,11 @@ def _whole(x):
 
 class Gaussian(nn.Module):
     "Features (n, dim) -> mean and log variance, each (n, out)."
-    def __init__(self, dim, out):
+    def __init__(
+        self,
+        dim,  # numbers that come in
+        out,  # dimensions of the Gaussian
+    ):
         super().__init__()
         self.linear, self.norm = nn.Linear(dim, 2*out), nn.BatchNorm1d(1, eps=1e-3, momentum=1e-2)
 
@@ -161,9 +178,9 @@ class _ObservationDecoder(nn.Module):
 # %% ../../nbs/api/300_models_vae_ns.ipynb #109d9d63
 def gaussian_kl(
     q_mean: Float[Tensor, "*n dim"],  # what the images say
-    q_log_var: Float[Tensor, "*n dim"],
+    q_log_var: Float[Tensor, "*n dim"],  # log-variances of q
     p_mean: Float[Tensor, "*#n dim"] | float = 0.,  # what is known without them, by default the standard Gaussian
-    p_log_var: Float[Tensor, "*#n dim"] | float = 0.,
+    p_log_var: Float[Tensor, "*#n dim"] | float = 0.,  # log-variances of p
 ) -> Float[Tensor, "*n"]:  # nats, at least 0
     "KL(q || p) of Gaussians with diagonal covariance, summed over the last axis."
     standard = isinstance(p_log_var, float) and p_mean == p_log_var == 0
@@ -209,7 +226,10 @@ class VAENS(nn.Module):
     @property
     def hot(self): return ((self.encoder, "forward"), (self.decoder, "forward"))  # what a training may compile
 
-    def embed(self, x: Float[Tensor, "set image 1 H W"]) -> Float[Tensor, "set image hidden"]:
+    def embed(
+        self,
+        x: Float[Tensor, "set image 1 H W"],  # sets of images in [0, 1]
+    ) -> Float[Tensor, "set image hidden"]:
         "Features of each image."
         return self.project(self.encoder(x.flatten(0, 1))).unflatten(0, x.shape[:2])
 
@@ -253,7 +273,7 @@ def loss(
 # %% ../../nbs/api/300_models_vae_ns.ipynb #04697f8a
 def drawn_latents(
     model,  # a generator with `image_size` and `latent_dim`
-    prototypes: Float[Tensor, "class 1 H W"],
+    prototypes: Float[Tensor, "class 1 H W"],  # the images that are shown
     n: int,  # samples of each
     generator: torch.Generator | None = None,  # on the prototypes' device
 ) -> Float[Tensor, "class n latent"]:
@@ -281,7 +301,7 @@ def sample(
 # %% ../../nbs/api/300_models_vae_ns.ipynb #47eeb6ff
 def check_prototypes(
     model,  # a generator with `image_size`
-    prototypes: Float[Tensor, "class 1 H W"],
+    prototypes: Float[Tensor, "class 1 H W"],  # the images that are shown
     n: int = 1,  # samples of each that are asked for
 ):
     "Refuse prototypes that a model cannot draw from, and fewer samples than one."

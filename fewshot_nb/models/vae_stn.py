@@ -27,7 +27,7 @@ def affine_places(
     return (across*at + (down*at[:, None] + centre)).permute(0, 2, 3, 1)
 
 def read_patches(
-    images: Float[Tensor, "n c H W"],
+    images: Float[Tensor, "n c H W"],  # in [0, 1]
     theta: Float[Tensor, "n 2 3"],  # see `affine_places`
     size: int,  # side of the patches in pixels
 ) -> Float[Tensor, "n c size size"]:
@@ -36,7 +36,7 @@ def read_patches(
 
 # %% ../../nbs/api/305_models_vae_stn.ipynb #808ddaec
 def inverse_affine(
-    theta: Float[Tensor, "n 2 3"],
+    theta: Float[Tensor, "n 2 3"],  # affine maps
 ) -> Float[Tensor, "n 2 3"]:
     "The inverse affine map; a flat one (determinant near 0) is treated as one that shrinks a thousandfold."
     a, b, x, c, d, y = theta.flatten(1).unbind(1)

@@ -36,7 +36,7 @@ def filled(
     tensors: dict,  # by name, as in its `state_dict`
     path,  # where they come from, for the message
     fits: str = "its own card",  # what they should fit, for the message
-    remedy: str = "copy or train it anew",
+    remedy: str = "copy or train it anew",  # what the sentence advises
 ) -> nn.Module:
     "`model` with `tensors` put in, in evaluation mode, without gradients; what does not fit is an `InputError`."
     want = model.state_dict()

@@ -217,7 +217,13 @@ class MixedModel:
     `nobs` = n; `npar` = p + k + 1; `singular`: a variance is estimated as zero (theta < 1e-4);
     `criterion`: minus twice the maximised (restricted) log-likelihood `loglik`;
     `aic`, `bic`: -2 loglik + 2 npar, and with log(n) npar."""
-    def __init__(self, formula, data, sums, reml=True):
+    def __init__(
+        self,
+        formula,  # of fixed and random effects
+        data,  # a DataFrame, a row a measurement
+        sums,  # of squares and products, made once
+        reml=True,  # restricted likelihood, else the full one
+    ):
         self.formula, self.reml, self._data, self._sums = formula, reml, data, sums
         self._point = _minimum(sums, reml)
         self.nobs, self.npar = sums.n, len(sums.R) + len(sums.starts) + 1

@@ -41,7 +41,9 @@ def official_shapes_folder(data="auto"):
     raise InputError(f"There is no human_designed_shapes.tsv in {str(folder)!r}: point to the tables of "
                      f"Bongard-LOGO, or take data='own'.")
 
-def bongard_source(data="auto") -> str:
+def bongard_source(
+    data="auto",  # a folder, own or auto
+) -> str:
     "The name of the data in rows: problems of our own sampler on the official shapes, or on our own."
     return "bongard-own-shapes" if official_shapes_folder(data) is None else "bongard-official-shapes"
 
@@ -244,12 +246,16 @@ def printed_accuracies(
     table = choose(variant, dict(full="table3_full", freeform="table2_freeform_only"), "variant")
     return t[t.table == table].pivot_table(index="method", columns="split", values="accuracy_percent")
 
-def people_accuracies(part: str, variant: str = "full") -> dict:
+def people_accuracies(
+    part: str,  # FF, BA, CM or NV
+    variant: str = "full",  # of the benchmark: full
+) -> dict:
     "What experts and amateurs reach on a part, in %; they were asked CM and NV together."
     p, column = printed_accuracies(variant), part if part in ("FF", "BA") else "CM+NV"
     return {w: p.loc[f"Human ({w})", column] for w in ("Expert", "Amateur")}
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #16d6bac6
+# long: each parameter is explained on a line of its own
 def _error_column(table, name):
     "The column with the standard error of an accuracy: over concepts, where the rows have it."
     over = f"{name}_se_concepts"
@@ -263,13 +269,19 @@ def accuracy_unit(
     if len(table) > 1: return "seeds"
     return "concepts" if name in ("FF", "BA") or _error_column(table, name) != f"{name}_se" else "problems"
 
-def accuracy_interval(table, name) -> Estimate:
+def accuracy_interval(
+    table,  # rows of one method
+    name,  # a column, in %
+) -> Estimate:
     "Mean over rows (seeds) of a column of accuracies with its 95 % interval, over what `accuracy_unit` says."
     if len(table) > 1: return mean_estimate(table[name])
     v, half = table[name].iloc[0], 1.96*table[_error_column(table, name)].iloc[0]
     return Estimate(v, max(0., v - half), min(100., v + half), 1)
 
-def accuracy_error(table, name) -> float:
+def accuracy_error(
+    table,  # rows of one method
+    name,  # a column, in %
+) -> float:
     "Standard error of a mean over rows; more seeds on the same problems do not go below the problems' own."
     own = table[_error_column(table, name)].mean()
     return max(own, table[name].std()/len(table)**.5) if len(table) > 1 else own
@@ -343,7 +355,10 @@ def _of(table):
     first = table.iloc[0]
     return f"{first.get('data', '')}, profile {first.get('profile', '')}, {first['size']} px"
 
-def solver_panels(table: pd.DataFrame, variant: str = "full"):
+def solver_panels(
+    table: pd.DataFrame,  # rows of an experiment on solvers
+    variant: str = "full",  # of the benchmark: full
+):
     "A matplotlib figure: accuracies by method, one panel for each part that was tested."
     import matplotlib.pyplot as plt
     parts = [p for p in TEST_PARTS if p in table]

@@ -80,7 +80,7 @@ def _features(net, images):
     return torch.cat([net(part) for part in x.split(256)]).numpy()
 
 def seen_of_pictures(
-    s: ShortcutSettings,
+    s: ShortcutSettings,  # the setting
     problems,  # `BongardProblems`
 ) -> np.ndarray:  # (picture, column)
     "What a solver sees of each picture."

@@ -88,7 +88,7 @@ def critic_settings(
 
 # %% ../../nbs/api/820_studies_critics.ipynb #78708136
 def train_critic(
-    s: CriticSettings,
+    s: CriticSettings,  # the setting
     fit,  # the `Bank` of training characters, on the device
     every=None,  # the `Bank` of all characters, for the classifier
     device="cpu",  # where to train
@@ -153,7 +153,7 @@ def prototype_tasks(
 def task_logits(
     judge,  # a net, or a `MAML`, on its device
     bank,  # the `Bank` of the tasks
-    tasks: TaskBatch,
+    tasks: TaskBatch,  # from the bank's classes
     layer: str = "embedding",  # of a net: "embedding" or "features"
     batch: int = 8,  # tasks at a time, for MAML
     features: Float[Tensor, "class sample 256"] | None = None,  # of a net, where they are there already
@@ -185,8 +185,8 @@ def _in_bank_order(judge, bank, features, layer):
 
 # %% ../../nbs/api/820_studies_critics.ipynb #904b1008
 def class_accuracy(
-    logits: Float[Tensor, "task query way"],
-    tasks: TaskBatch,
+    logits: Float[Tensor, "task query way"],  # of one task a row
+    tasks: TaskBatch,  # that the logits answer
 ) -> Float[Tensor, "class"]:
     "The share of each class's queries that are recognized."
     own = tasks.classes.gather(1, tasks.query_labels).flatten()
@@ -214,19 +214,25 @@ def human_features_and_prototypes(
     data: str = "auto",  # see `data.source`
     critics: str = "auto",  # see `models.critics.read_critics`
     weights=None,  # the folder of the released critics
-    device="cpu",
+    device="cpu",  # a torch.device or its name
 ) -> tuple:  # (features of the test characters by critic, number of each class's prototype among its drawings)
     "How the pair of critics at hand sees people's drawings of the test characters."
     bank, pair = fit_and_judged(50, data)[1].to(device), read_critics(critics, weights, data, device)
     features = critic_features(bank, pair)
     return features, prototype_index(features["simclr"]).cpu()
 
-def save_classes(path, measures: dict, tasks: int = 10):
+def save_classes(
+    path,  # the file
+    measures: dict,  # arrays by name
+    tasks: int = 10,  # whose logits are kept
+):
     "Keep what a critic says of each class, and the logits of the first tasks, in one small file."
     arrays = {k: np.asarray(v.cpu()).astype(np.float32) for k, v in measures.items() if k != "logits"}
     save_arrays(path, logits=np.asarray(measures["logits"][:tasks]).astype(np.float16), **arrays)
 
-def read_classes(path) -> dict:
+def read_classes(
+    path,  # the file
+) -> dict:
     "What `save_classes` kept, as float64 arrays."
     return {k: v.astype(float) for k, v in read_arrays(path).items()}
 
@@ -329,7 +335,7 @@ def over_people(
     return Estimate(whole, whole - half, whole + half, people)
 
 def silhouette_over_people(
-    features: Float[Tensor, "class person dim"],
+    features: Float[Tensor, "class person dim"],  # one drawing a class and person
 ) -> Estimate:
     "The mean silhouette with its interval over people."
     distances = _distances(features)
@@ -338,7 +344,7 @@ def silhouette_over_people(
 
 # %% ../../nbs/api/820_studies_critics.ipynb #crit-x1
 def ink_agreement_over_people(
-    features: Float[Tensor, "class person dim"],
+    features: Float[Tensor, "class person dim"],  # one drawing a class and person
     ink: Float[Tensor, "class person"],  # share of each drawing that is stroke
 ) -> Estimate:
     "Spearman's correlation over classes of diversity with ink, with its interval over people."
@@ -349,8 +355,8 @@ def ink_agreement_over_people(
 
 # %% ../../nbs/api/820_studies_critics.ipynb #e4ef0f9b
 def plane_places(
-    features: Float[Tensor, "class sample dim"],
-    seed: int = 0,
+    features: Float[Tensor, "class sample dim"],  # of the samples of some classes
+    seed: int = 0,  # >= 0; the same seed draws the same
     steps: int = 500,  # of t-SNE's descent, 250 or more; see above for what 1,000 would change
 ) -> tuple:  # (class, sample, 2) places, and how they were found: "t-SNE" or "PCA (t-SNE needs scikit-learn)"
     "Features in the plane."

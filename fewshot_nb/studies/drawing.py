@@ -103,7 +103,7 @@ def draw_variations(
 def variations_sheet(
     shown: Float[Tensor, "1 H W"],  # what the generator was shown
     drawn: Float[Tensor, "n 1 H W"],  # what it drew
-    title: str = "",
+    title: str = "",  # above the figure
 ):  # a matplotlib figure
     "What a generator was shown, in a red frame, and what it drew."
     columns = min(10, len(drawn))

@@ -123,7 +123,7 @@ class Trainee:
         "Its name for a progress bar."
         return self.settings.title + (f" beta {self.settings.beta:g}" if hasattr(self.settings, "beta") else "")
 
-    def draw(self, prototypes):
+    def draw(self, prototypes):  # (class, 1, H, W) that are shown
         "`samples` drawings for each prototype; the same at every call."
         g = torch_rng(self.settings.seed, "samples", device=prototypes.device)
         return self.model.sample(prototypes, self.settings.samples, g)
@@ -157,6 +157,7 @@ def curve_steps(
     return sorted(looks - {steps})
 
 # %% ../../nbs/api/805_studies_generation.ipynb #curve-0005
+# long: each parameter is explained on a line of its own
 _ON_CURVE = "diversity", "recognizability", "recognizability_exact"
 
 class LearningCurve:
@@ -168,7 +169,12 @@ class LearningCurve:
         there = self.path and self.path.is_file()
         self.points = json.loads(self.path.read_text(encoding="utf-8")) if there else {}
 
-    def add(self, step: int, place: dict, losses: dict):
+    def add(
+        self,
+        step: int,  # of the training
+        place: dict,  # diversity and recognizability by name
+        losses: dict,  # of this step by name
+    ):
         "Note where the drawings lie after `step`, and the losses of that moment."
         measures = {k: place[k] for k in _ON_CURVE} | losses
         self.points[str(step)] = {k: float(f"{v:.6g}") for k, v in measures.items()}
@@ -302,7 +308,7 @@ def show_sheet(
     ax=None,  # matplotlib axes; None: new ones
     classes: int | None = None,  # how many rows; None: all that are kept
     samples: int | None = None,  # how many samples in a row; None: all that are kept
-    title: str = "",
+    title: str = "",  # above the figure
 ):
     "Draw a contact sheet: a row a class, its prototype in a red frame, then the samples."
     import matplotlib.pyplot as plt

@@ -125,9 +125,20 @@ class VAENSSettings(GeneratorSettings):
     @property
     def images(self): return self.sets*self.context
 
-    def steps_an_epoch(self, bank): return steps_an_epoch(bank, self.sets, self.context, self.augmentation)
+    def steps_an_epoch(
+        self,
+        bank,  # the images to learn from
+    ): return steps_an_epoch(bank, self.sets, self.context, self.augmentation)
 
-    def train(self, model, bank, steps, prototypes=None, seeds=None, **kwargs) -> State:
+    def train(
+        self,
+        model,  # the generator, or several
+        bank,  # the images to learn from
+        steps,  # how many, >= 1
+        prototypes=None,  # numbers of prototypes in bank
+        seeds=None,  # one a model; None: of the setting
+        **kwargs,  # for the training function
+    ) -> State:
         "Train on sets; it needs no prototypes."
         _, state = train_generator(
             model, bank, steps=steps, lr=self.lr, batch=self.sets, schedule=self.schedule, seed=self.seed,
@@ -135,9 +146,15 @@ class VAENSSettings(GeneratorSettings):
             annealing=self.annealing, augmentation=self.augmentation, precision=self.precision, **kwargs)
         return state
 
-    def of_items(self, n: int): return replace(self, sets=n, seed=0, beta=1., context_weight=1.)
+    def of_items(
+        self,
+        n: int,  # items of a step
+    ): return replace(self, sets=n, seed=0, beta=1., context_weight=1.)
 
-    def losses(self, model) -> list:
+    def losses(
+        self,
+        model,  # the generator
+    ) -> list:
         "The losses of one step on noise, as `(how often, function)`."
         def loss():
             sets = torch.stack([_noise(self.context, self.image_size)]*self.sets)
@@ -174,9 +191,17 @@ class VAESTNSettings(GeneratorSettings):
     @property
     def images(self): return self.batch
 
-    def steps_an_epoch(self, bank): return math.ceil(bank.n/self.batch)
+    def steps_an_epoch(self, bank): return math.ceil(bank.n/self.batch)  # the images to learn from
 
-    def train(self, model, bank, steps, prototypes=None, seeds=None, **kwargs) -> State:
+    def train(
+        self,
+        model,  # the generator, or several
+        bank,  # the images to learn from
+        steps,  # how many, >= 1
+        prototypes=None,  # numbers of prototypes in bank
+        seeds=None,  # one a model; None: of the setting
+        **kwargs,  # for the training function
+    ) -> State:
         "Train on pairs."
         _, state = train_pairs(
             model, bank, steps=steps, lr=self.lr, batch=self.batch, schedule=self.schedule, seed=self.seed,
@@ -184,9 +209,12 @@ class VAESTNSettings(GeneratorSettings):
             clip=self.clip, precision=self.precision, **kwargs)
         return state
 
-    def of_items(self, n: int): return replace(self, batch=n, seed=0, beta=1.)
+    def of_items(self, n: int): return replace(self, batch=n, seed=0, beta=1.)  # items of a step
 
-    def losses(self, model) -> list:
+    def losses(
+        self,
+        model,  # the generator
+    ) -> list:
         "The losses of one step on noise, as `(how often, function)`."
         def loss():
             images, prototypes = (_noise(self.batch, self.image_size) for _ in range(2))
@@ -227,14 +255,29 @@ class DAGANUNSettings(GeneratorSettings):
     @property
     def images(self): return self.batch*self.critic_steps
 
-    def critic(self, seed: int | None = None) -> PairCritic:
+    def critic(
+        self,
+        seed: int | None = None,  # of its weights; None: the setting's
+    ) -> PairCritic:
         "The untrained Wasserstein critic; its weights depend on the seed alone."
         def make(): return PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
         return _seeded(self.seed if seed is None else seed, "critic", make)
 
-    def steps_an_epoch(self, bank): return math.ceil(bank.n/(self.batch*self.critic_steps))
+    def steps_an_epoch(
+        self,
+        bank,  # the images to learn from
+    ): return math.ceil(bank.n/(self.batch*self.critic_steps))
 
-    def train(self, model, bank, steps, prototypes=None, seeds=None, compile="off", **kwargs) -> State:
+    def train(
+        self,
+        model,  # the generator, or several
+        bank,  # the images to learn from
+        steps,  # how many, >= 1
+        prototypes=None,  # numbers of prototypes in bank
+        seeds=None,  # one a model; None: of the setting
+        compile="off",  # off, on or auto
+        **kwargs,  # for the training function
+    ) -> State:
         "Train one generator, or several with a seed each, against critics of their own."
         if seeds: critics = [self.critic(seed).to(bank.device) for seed in seeds]
         else: critics = self.critic().to(bank.device)
@@ -246,9 +289,12 @@ class DAGANUNSettings(GeneratorSettings):
             critic=critics, prototypes=prototypes, how=how, **kwargs)
         return state
 
-    def of_items(self, n: int): return replace(self, batch=n, seed=0)
+    def of_items(self, n: int): return replace(self, batch=n, seed=0)  # items of a step
 
-    def losses(self, model) -> list:
+    def losses(
+        self,
+        model,  # the generator
+    ) -> list:
         "The losses of one step on noise, as `(how often, function)`."
         critic = PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
         x, z = _noise(self.batch, self.image_size), torch.randn(self.batch, self.latent_dim)

@@ -60,7 +60,7 @@ def class_distances(
 
 # %% ../../nbs/api/815_studies_humans.ipynb #d33eae7f
 def nearest_concepts(
-    distances: Float[np.ndarray, "class"],
+    distances: Float[np.ndarray, "class"],  # from people's drawings
     n: int = 8,  # how many
 ) -> np.ndarray:  # numbers of classes, the nearest first
     "The classes nearest to people."
@@ -71,11 +71,16 @@ def nearest_concepts(
 # %% ../../nbs/api/815_studies_humans.ipynb #dd012c8e
 MADE = {"here": "trained under the row's settings", "shipped": "the package's own small one, see its card"}
 
-def save_places(path, places: dict):
+def save_places(
+    path,  # the file
+    places: dict,  # arrays by name
+):
     "Keep the places of classes in one small file."
     save_arrays(path, **{k: np.asarray(v, np.float32) for k, v in places.items()})
 
-def read_places(path) -> dict:
+def read_places(
+    path,  # the file
+) -> dict:
     "What `save_places` kept."
     return {k: v.astype(float) for k, v in read_arrays(path).items()}
 

@@ -62,9 +62,9 @@ def _width_row(s, data, device, most):
 # %% ../../nbs/api/850_studies_noise.ipynb #a8f17d18
 def simulated_bank(
     random,  # numpy random generator
-    classes: int,
+    classes: int,  # how many
     per_class: int = 40,  # samples of each
-    dim: int = 8,
+    dim: int = 8,  # of a feature
 ) -> Bank:
     "Classes drawn from a world of Gaussian clouds of different widths."
     means = random.normal(size=(classes, 1, dim))
@@ -118,7 +118,7 @@ def class_spread(
 def units_needed(
     spread,  # standard deviation of one unit, in points
     points: float = 1.,  # the difference that is to be found
-    power: float = .8,
+    power: float = .8,  # the chance to find it, 0 to 1
 ):
     "How many units find a difference with this power, two-sided at 5 %."
     return np.ceil(((stats.norm.ppf(.975) + stats.norm.ppf(power))*np.asarray(spread)/points)**2)

@@ -80,7 +80,7 @@ def _stopped(s, steps):
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #a6ed3a8b
 def train_protocol_method(
-    s: ProtocolSettings,
+    s: ProtocolSettings,  # the setting
     data="auto",  # where Omniglot lies
     device="cpu",  # where to train
     folder=None,  # for checkpoints; None: none is written
@@ -101,7 +101,7 @@ def train_protocol_method(
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #3f58aedd
 def learned_embedding(
-    s: ProtocolSettings,
+    s: ProtocolSettings,  # the setting
     net,  # of `train_protocol_method`
     data="auto",  # where Omniglot lies
     device="cpu",  # where to embed
@@ -114,7 +114,7 @@ def learned_embedding(
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #49c63ade
 def train_with_curve(
-    s: ProtocolSettings,
+    s: ProtocolSettings,  # the setting
     data="auto",  # where Omniglot lies
     device="cpu",  # where to train
     folder=None,  # for checkpoints, which the stretches of the training go on from; needed

@@ -26,7 +26,7 @@ PUBLISHED_STEPS = 10_000  # of omniglot-eval's training; one as long needs no le
 def trained_rows(
     table,  # rows of `exp_omniglot_protocols`, of one profile or of several
     method: str,  # one of `PROTOCOL_METHODS`
-    split: str = "lake",
+    split: str = "lake",  # lake, vinyals ...
 ):  # a DataFrame: a row for each training seed, sorted by it
     "The longest trainings of a method on a split; a seed that was trained under two profiles counts once."
     mine = table[(table.method == method) & (table.place.str.split(" ").str[0] == split)]
@@ -70,8 +70,8 @@ def error_text(
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #768bd903
 def ratio_estimate(
     rows,  # of `trained_rows`
-    way: int,
-    shot: int,
+    way: int,  # classes of a task
+    shot: int,  # support samples a class
 ) -> Estimate:
     "Within-alphabet error divided by the unstructured one, with an interval over the unit of `error_unit`."
     w, u = (error_estimate(rows, f"{p} {way}-{shot}") for p in ("within-alphabet", "unstructured"))

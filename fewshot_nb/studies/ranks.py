@@ -33,11 +33,15 @@ def ranked_rows() -> pd.DataFrame:
     "The rows that are ranked: those kept of `exp_calibration`."
     return committed_rows("exp_calibration")
 
-def ranked_source(data="auto") -> str:
+def ranked_source(
+    data="auto",  # a folder or auto
+) -> str:
     "The name of the data behind the rows that are ranked, whatever data is at hand."
     return ranked_rows().data.iloc[0]
 
-def ranked_content(data="auto") -> str:
+def ranked_content(
+    data="auto",  # a folder or auto
+) -> str:
     "The digest of the rows that are ranked."
     rows = ranked_rows()
     return content_digest(rows.drop(columns="status").to_csv(index=False, float_format="%.10g"))
@@ -53,7 +57,7 @@ def _scores(rows, features, shot, marginal="dirichlet(2)", column="accuracy"):
 
 def two_scores(
     rows: pd.DataFrame,  # of `exp_calibration`
-    s: RankSettings,
+    s: RankSettings,  # the setting
 ) -> tuple:  # two Series by method
     "The two scores of every method that a contrast compares."
     ends = choose(s.contrast, CONTRASTS, "contrast")
@@ -77,8 +81,8 @@ def rank_row(
 # %% ../../nbs/api/858_studies_ranks.ipynb #a9f88110
 def mean_ranks(
     rows: pd.DataFrame,  # of `exp_calibration`
-    marginal: str = "dirichlet(2)",
-    column: str = "accuracy",
+    marginal: str = "dirichlet(2)",  # the kind of queries
+    column: str = "accuracy",  # what is ranked; more is better
 ) -> pd.DataFrame:  # methods by cells, 1 is the best; sorted by the mean
     "The rank of every method in every cell of a kind of queries."
     mine = rows[rows.marginal == marginal]
@@ -89,7 +93,7 @@ def mean_ranks(
 def critical_difference(
     methods: int,  # k
     cells: int,  # N
-    level: float = .95,
+    level: float = .95,  # of confidence, 0 to 1
 ) -> float:
     "How far two mean ranks must be apart (Nemenyi; Demšar 2006, section 3.2.2)."
     q = stats.studentized_range.ppf(level, methods, np.inf)/2**.5

@@ -49,7 +49,10 @@ def method_variant(
 # %% ../../nbs/api/830_studies_realistic.ipynb #b302057f
 _features = functools.lru_cache(8)(named_features)
 
-def n_query_of(bank, shot=5) -> int:
+def n_query_of(
+    bank,  # with its counts of each class
+    shot=5,  # support samples a class
+) -> int:
     "75 queries as in the paper where the smallest class leaves 20 images for them; else 25, or 15 below 11."
     left = int(bank.counts.min()) - shot
     if left >= 20: return 75
@@ -76,8 +79,8 @@ def method_rows(
     data: str,  # where features are found
     part: str,  # "novel" or "validation" classes
     m,  # a method instance; without base features it centres on the support
-    spec: TaskSpec,
-    tasks: int,
+    spec: TaskSpec,  # the kind of task
+    tasks: int,  # how many
     seed: int,  # of the tasks
     device,  # where the method runs
 ) -> pd.DataFrame:  # as `evaluate` gives them; kept for the next caller, so not to be changed
@@ -91,8 +94,8 @@ def method_rows(
 def drawn_tasks(
     features: str,  # a bank of features
     data: str,  # where features are found
-    spec: TaskSpec,
-    tasks: int,
+    spec: TaskSpec,  # the kind of task
+    tasks: int,  # how many
     seed: int,  # of the tasks
     part: str = "novel",  # or "validation" classes
 ) -> tuple:  # (tasks in batches, labels (n,) of their bank); kept, so not to be changed

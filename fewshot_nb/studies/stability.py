@@ -542,6 +542,7 @@ def determinism_measures(
     return found
 
 # %% ../../nbs/api/845_studies_stability.ipynb #6f9c8159
+# long: each parameter is explained on a line of its own
 SEARCH_ORDER = "default", "search", "normalised", "normalised+search"
 
 def named_settings(
@@ -552,7 +553,10 @@ def named_settings(
     plain = np.where(rows.normalise, "normalised", "default")
     return rows.assign(setting=np.where(rows.configuration >= 0, searched, plain))
 
-def best_runs(table, top: int = 3) -> pd.DataFrame:
+def best_runs(
+    table,  # of named_settings
+    top: int = 3,  # how many of each
+) -> pd.DataFrame:
     "The best runs of each setting, by test accuracy, as Table 6 has them; `table` is of `named_settings`."
     order = [s for s in SEARCH_ORDER if s in set(table.setting)]
     best = table.dropna(subset=["accuracy"]).sort_values("accuracy", ascending=False).groupby("setting").head(top)
@@ -564,7 +568,9 @@ def _chosen_by_others(part):
     wide = part.pivot_table(index="seed", columns="configuration", values="accuracy")
     return pd.Series({s: wide.loc[s, wide.drop(s).mean().idxmax()] for s in wide.index})
 
-def paired_settings(table) -> pd.DataFrame:
+def paired_settings(
+    table,  # of named_settings
+) -> pd.DataFrame:
     "Accuracy in % by seed and setting; searched ones by the configuration that the other seeds choose."
     columns = {}
     for name, part in table.groupby("setting"):

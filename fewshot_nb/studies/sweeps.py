@@ -43,7 +43,7 @@ def volume_setting(
 # %% ../../nbs/api/810_studies_sweeps.ipynb #e34112e0
 def sweep_setting(
     setting: dict,  # of a sweep's grid, or a row of its results
-    classes: int = 1473,
+    classes: int = 1473,  # of the training characters
 ) -> dict:  # of `generation`
     "What a sweep's setting means for `generation`."
     s = {k: v for k, v in setting.items() if v is not None and v == v and k not in ("volume", "base")}
@@ -117,7 +117,9 @@ def twin_profile(
     "The profile of the other model."
     return profile.removesuffix("_stn") if profile.endswith("_stn") else f"{profile}_stn"
 
-def with_model(table: pd.DataFrame) -> pd.DataFrame:
+def with_model(
+    table: pd.DataFrame,  # rows of a sweep
+) -> pd.DataFrame:
     "Rows that name their model; older ones know VAE-NS alone."
     return table.assign(model=table.model.fillna("vae-ns") if "model" in table else "vae-ns")
 

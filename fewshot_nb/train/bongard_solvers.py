@@ -81,7 +81,9 @@ def made_ahead(
         return waiting.pop(step).result()
     return get
 
-def drawing_threads(device) -> int:
+def drawing_threads(
+    device,  # where the training runs
+) -> int:
     "How many steps' pictures are drawn ahead on a device."
     return 4 if device.type == "cuda" else 0
 
@@ -162,20 +164,30 @@ def clustered_mean(
     n = len(sums)
     return values.mean(), float("nan") if n < 2 else (n/(n - 1)*np.square(sums).sum())**.5/len(values)
 
-def solver_accuracy(model, bank, batch: int = 32) -> tuple:  # (accuracy, its standard error over problems), both in %
+def solver_accuracy(
+    model,  # a solver, trained
+    bank,  # of test problems
+    batch: int = 32,  # problems at once
+) -> tuple:  # (accuracy, its standard error over problems), both in %
     "The share of queries that are sorted rightly, both of every problem; parameters as in `solved_shares`."
     return tuple(100*v for v in clustered_mean(solved_shares(model, bank, batch)))
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #99f00477
+# long: each parameter is explained on a line of its own
 class MoCoQueue(nn.Module):
     "The features of the last `length` pictures, and where the next ones go."
-    def __init__(self, length, dim, seed=0):
+    def __init__(
+        self,
+        length,  # features that are kept
+        dim,  # of a feature
+        seed=0,  # of what it holds at first
+    ):
         super().__init__()
         g = torch.Generator().manual_seed(seed)
         self.register_buffer("features", F.normalize(torch.randn(length, dim, generator=g), dim=1))
         self.register_buffer("at", torch.zeros((), dtype=torch.long))
 
-    def push(self, z):
+    def push(self, z):  # (n, dim) features, the newest
         self.features[(self.at + torch.arange(len(z), device=z.device)) % len(self.features)] = z
         self.at.add_(len(z)).remainder_(len(self.features))
 

@@ -261,13 +261,19 @@ def epoch_batch(
     return torch.randperm(n, generator=torch_rng(seed, "epoch", epoch))[place*batch:(place + 1)*batch]
 
 # %% ../../nbs/api/350_train_loop.ipynb #f68ed0fa
+# long: each parameter is explained on a line of its own
 class Watch:
     "Scores of a model on other data during its training, and the weights of the best one."
     def __init__(self,
         patience: int | None = None,  # looks without a lower loss after which to stop
     ): self.patience, self.history, self.best = patience, [], None
 
-    def look(self, step, scores, model):
+    def look(
+        self,
+        step,  # of the training
+        scores,  # loss and others by name
+        model,  # whose weights are kept
+    ):
         "Note `scores` after `step`, and the weights of `model` if the loss was never lower."
         lowest = min((h["loss"] for h in self.history), default=float("inf"))
         self.history.append(dict(step=step, **scores))
@@ -280,9 +286,15 @@ class Watch:
         losses = [h["loss"] for h in self.history]
         return len(losses) - 1 - losses.index(min(losses))
 
-    def stop(self, state=None) -> bool: return self.patience is not None and self.since >= self.patience
+    def stop(
+        self,
+        state=None,  # of the training; not looked at
+    ) -> bool: return self.patience is not None and self.since >= self.patience
     def state_dict(self): return dict(history=self.history, best=self.best)
-    def load_state_dict(self, saved): self.history, self.best = saved["history"], saved["best"]
+    def load_state_dict(
+        self,
+        saved,  # of state_dict
+    ): self.history, self.best = saved["history"], saved["best"]
 
 # %% ../../nbs/api/350_train_loop.ipynb #7de68498
 def keep_freed_memory():

@@ -23,7 +23,10 @@ class SupportNorm(nn.BatchNorm2d):
     "Batch norm with the mean and variance of the first `count` images of a batch; None: of all of them."
     count = None
 
-    def __init__(self, channels: int): super().__init__(channels, track_running_stats=False)
+    def __init__(
+        self,
+        channels: int,  # of its input
+    ): super().__init__(channels, track_running_stats=False)
 
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n channels H W"]:
         # written out: under vmap the second derivative of F.batch_norm is wrong (torch 2.15), which is a percent

@@ -79,7 +79,7 @@ def constant_move_error(
 # %% ../../nbs/api/410_train_program_synthesis.ipynb #9676a2ec
 class AttributeClassifier(nn.Module):
     "Two scores from a backbone's features."
-    def __init__(self, width=1.):
+    def __init__(self, width=1.):  # share of the published channels
         super().__init__()
         self.net = ResNet15(width)
         self.last = nn.Linear(self.net.dim, 2)

@@ -64,7 +64,10 @@ def crop_boxes(
     w, h = (torch.where(fits.any(1), s.gather(1, first)[:, 0], float(size)) for s in (w, h))
     return torch.stack([_whole_number(n, size - w, g), _whole_number(n, size - h, g), w, h], 1)
 
-def crop_matrix(box: Float[Tensor, "n 4"], size: int) -> Float[Tensor, "n 3 3"]:
+def crop_matrix(
+    box: Float[Tensor, "n 4"],  # left, top, width, height as shares
+    size: int,  # side in pixels
+) -> Float[Tensor, "n 3 3"]:
     "Where a view of `size` pixels looks that shows only `box`."
     x, y, w, h = box.unbind(1)
     return _matrix(w/size, 0, x, 0, h/size, y, 0, 0, 1)
@@ -87,12 +90,20 @@ def affine_matrix(
     return torch.linalg.inv(placed @ zoomed @ turned @ sheared @ centred)
 
 # %% ../../nbs/api/385_train_simclr.ipynb #0e5902cd
-def corner_moves(n: int, size: int, d: Distortion, g: torch.Generator) -> Float[Tensor, "n 4 2"]:
+def corner_moves(
+    n: int,  # images
+    size: int,  # side in pixels
+    d: Distortion,  # how strong
+    g: torch.Generator,  # random numbers, on the device
+) -> Float[Tensor, "n 4 2"]:
     "How far the corners, clockwise from the upper left, move inwards along x and y, in whole pixels."
     inward = _whole_number((n, 4, 2), int(d.perspective*(size//2)), g)
     return inward*torch.tensor([[1, 1], [-1, 1], [-1, -1], [1, -1]], device=g.device)
 
-def perspective_matrix(moves: Float[Tensor, "n 4 2"], size: int) -> Float[Tensor, "n 3 3"]:
+def perspective_matrix(
+    moves: Float[Tensor, "n 4 2"],  # of corner_moves, in pixels
+    size: int,  # side in pixels
+) -> Float[Tensor, "n 3 3"]:
     "Where a view looks whose corners show the image's corners after `moves`."
     n, corners = len(moves), moves.new_tensor([[0, 0], [1, 0], [1, 1], [0, 1]])*(size - 1)/size
     x, y = (corners + moves/size).unbind(-1)

@@ -49,7 +49,7 @@ AUGMENTATIONS = {
     "reference": "turned, and an epoch holds 20 sets of each class, so that its data grows with the context"}
 
 def steps_an_epoch(
-    bank: Bank,
+    bank: Bank,  # the images to learn from
     batch: int,  # sets a step
     context: int,  # images a set
     augmentation: str = "none",  # one of `AUGMENTATIONS`

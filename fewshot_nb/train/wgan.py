@@ -47,7 +47,7 @@ def train_adversarial(
     until: int | None = None,  # stop after this step, to go on another time; None: the end
     critic: nn.Module | list | None = None,  # a `PairCritic`, or as many as models; trained in place; None: fresh
     prototypes: Int[Tensor, "class"] | None = None,  # the number in `bank` of each class's prototype
-    how: AdversarialTraining = AdversarialTraining(),
+    how: AdversarialTraining = AdversarialTraining(),  # settings of this training
     settings: dict | None = None,  # further settings that the checkpoint must agree with
     watch=None,  # `watch(state)` is called between steps, see `train.loop.run_steps`
     **loop,  # for `train.loop.run_steps`: log, desc ...

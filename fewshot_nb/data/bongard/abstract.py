@@ -21,7 +21,7 @@ _BANNED = dict(  # stamps that would themselves be such a figure
     exist_triangle=("triangle",), exist_quadrangle=("square",), exist_regular=("circle", "square", "triangle"))
 
 def attribute_values(
-    shapes: Shapes,
+    shapes: Shapes,  # n shapes of a library
 ) -> dict:
     "Attribute -> (shape,) 1, 0, -1: the 25 attributes and `symmetric_transposed`."
     table = {a: shapes.has(a) for a in ATTRIBUTES}
@@ -168,7 +168,7 @@ def _checked_concept(concept):
 # %% ../../../nbs/api/175_data_bongard_abstract.ipynb #4a691770
 def abstract_problems(
     n: int = 20,  # problems for each concept
-    seed: int = 0,
+    seed: int = 0,  # >= 0; the same seed draws the same
     shapes=None,  # None: our own library; or the folder of the official tables
     concepts=None,  # attributes or pairs, "necked" or ("symmetric", "not has_curve"); default: all valid ones
     balanced: bool = True,  # False: the paper's own rule, any shapes that lack the attribute
@@ -187,7 +187,7 @@ def abstract_problems(
 def attribute_pictures(
     attribute: str,  # a name in `data.bongard.shapes.ATTRIBUTES`
     each: int = 14_000,  # pictures with, and as many without
-    seed: int = 0,
+    seed: int = 0,  # >= 0; the same seed draws the same
     shapes=None,  # None: our own library; or the folder of the official tables
     part: str = "all",  # "all" shapes; or only those that are "seen" or "unseen": every fifth shape is unseen
 ) -> tuple:  # (Pictures, labels (picture,) 0 or 1, numbers of the shapes (picture,))

@@ -27,12 +27,16 @@ def shape_source(
     return str(shapes), *((p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files)
 
 @functools.lru_cache(4)
-def source_shapes(source: tuple) -> Shapes:
+def source_shapes(
+    source: tuple,  # of shape_source
+) -> Shapes:
     "The shapes of a `shape_source`."
     return official_shapes(source[0]) if source else shape_library()
 
 @functools.lru_cache(4)
-def source_alike(source: tuple) -> np.ndarray:
+def source_alike(
+    source: tuple,  # of shape_source
+) -> np.ndarray:
     "(shape, shape) which shapes of a source look the same up to size, place and heading."
     marks = shape_signatures(pack_shapes(source_shapes(source).actions), strokes=False, scale=True)
     return look_alike(marks[:, None], marks)
@@ -55,7 +59,7 @@ def _matched(random, able):
 # %% ../../../nbs/api/170_data_bongard_basic.ipynb #af06d3f0
 def shape_pictures(
     random,  # numpy generator
-    shapes: Shapes,
+    shapes: Shapes,  # the library that rows number
     rows: np.ndarray,  # (image, slot) numbers of shapes, -1 for an empty slot
     low: float,  # smallest scale
     high: float,  # largest scale
@@ -139,7 +143,7 @@ def _pair_negatives(random, rows, a, b, rivals):
 # %% ../../../nbs/api/170_data_bongard_basic.ipynb #3d6bf9be
 def basic_problems(
     n: int = 4000,  # problems: each single shape once, then random pairs
-    seed: int = 0,
+    seed: int = 0,  # >= 0; the same seed draws the same
     shapes=None,  # None: our own library; or the folder of the official tables
     concept: str | None = None,  # the name of a shape: n problems about it
 ) -> BongardProblems:

@@ -20,7 +20,7 @@ from .problems import (PROBLEM_KINDS, PROBLEM_SPLITS, BongardProblems, join_prob
 def bongard_problem(
     kind: str = "abstract",  # "freeform", "basic" or "abstract"
     concept: str | None = None,  # a shape (basic), an attribute or "one and other" (abstract); default: drawn
-    seed: int = 0,
+    seed: int = 0,  # >= 0; the same seed draws the same
     shapes=None,  # None: our own library; or the folder of the official tables
 ) -> BongardProblems:
     "A single problem of a kind."
@@ -75,7 +75,7 @@ NOVEL_ATTRIBUTE = "has_eight_straight_lines"  # in the names of the released pro
 
 def novel_attribute(
     single: list,  # of `valid_concepts`
-    pairs: list,
+    pairs: list,  # pairs of attributes that have problems
     novel: str | None = None,  # an attribute with 15 valid pairs; None: the released one, else the rarest that has them
 ) -> str:
     "The attribute that training never has."
@@ -90,7 +90,7 @@ def novel_attribute(
 def held_out_concepts(
     random,  # numpy generator
     single: list,  # of `valid_concepts`
-    pairs: list,
+    pairs: list,  # pairs of attributes that have problems
     novel: str | None = None,  # see `novel_attribute`
 ) -> tuple:  # (concepts for training, for CM, for NV, the attribute that is new in NV)
     "Which concepts training never sees (Nie et al. 2020, section 2)."
@@ -154,7 +154,7 @@ def _full_variant(random, seed, some, shapes, rule):
 
 # %% ../../../nbs/api/185_data_bongard_benchmark.ipynb #d4041b6e
 def bongard_benchmark(
-    seed: int = 0,
+    seed: int = 0,  # >= 0; the same seed draws the same
     shapes=None,  # None: our own library; or the folder of the official tables
     variant: str = "full",  # "full"; "freeform": 12,000 free-form problems (Table 2); "basic": 4,000 basic ones alone
     scale: float = 1.,  # share of the 12,000 problems, 0.01..1: a small set of the same structure

@@ -18,7 +18,7 @@ from .render import Pictures
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #d0f62014
 def save_problems(
-    problems: BongardProblems,
+    problems: BongardProblems,  # with their programs and poses
     path,  # the file, usually *.npz
 ):
     "Write problems as programs and poses (poses to 24 bits), whole or not at all."
@@ -72,6 +72,7 @@ def load_problems(
     return BongardProblems(pictures, d["kinds"], names, concepts, d["split"], counted)
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #2fcf2ac2
+# long: each parameter is explained on a line of its own
 _WIDEST = 4096  # pixels a side of a picture from outside
 
 def read_drawing(
@@ -92,9 +93,19 @@ def read_drawing(
 
 class PictureFiles:
     "Pictures that are files: dark on white PNGs, read when drawn. Stands where `Pictures` stand."
-    def __init__(self, paths): self.paths, self.n = list(paths), len(paths)
-    def pick(self, which): return PictureFiles([self.paths[i] for i in np.asarray(which).ravel()])
-    def draw(self, size=512, engine="auto"):
+    def __init__(
+        self,
+        paths,  # files of pictures, in order
+    ): self.paths, self.n = list(paths), len(paths)
+    def pick(
+        self,
+        which,  # numbers of images
+    ): return PictureFiles([self.paths[i] for i in np.asarray(which).ravel()])
+    def draw(
+        self,
+        size=512,  # side in pixels
+        engine="auto",  # auto, numpy or numba
+    ):
         "uint8 (image, size, size), ink 255 on 0."
         return np.stack([read_drawing(path, size) for path in self.paths])
 
@@ -214,7 +225,7 @@ def _concept_in(name):
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #e7715190
 def program_strings(
-    problems: BongardProblems,
+    problems: BongardProblems,  # with their programs
 ) -> list:
     "For each problem [positives, negatives] > 7 pictures > 1-2 shapes > official action strings."
     images = [[] for _ in range(problems.pictures.n)]
@@ -245,7 +256,7 @@ def _write_json(problems, folder):
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #455eed79
 def write_released(
-    problems: BongardProblems,
+    problems: BongardProblems,  # with their programs and poses
     folder,  # a folder that does not exist yet
     size: int = 512,  # pixels a side; 512 in the released set
 ):

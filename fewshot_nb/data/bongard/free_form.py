@@ -65,9 +65,14 @@ def _draft(random, size):
     return _Drafts(kind, turn, stroke, size)
 
 # %% ../../../nbs/api/165_data_bongard_free_form.ipynb #48f8c532
+# long: each parameter is explained on a line of its own
 _REACH = 4.6  # units: so that scale 140 fits the canvas in any direction
 
-def count_up(counted, what, n):
+def count_up(
+    counted,  # a dict of numbers, changed in place
+    what,  # the name of what happened
+    n,  # how often
+):
     "Add `n` to the record of how often something happened."
     counted[what] = counted.get(what, 0) + int(n)
 
@@ -181,7 +186,7 @@ def _check_actions(setting):
 
 def free_form_problems(
     each: int = 300,  # problems for each setting
-    seed: int = 0,
+    seed: int = 0,  # >= 0; the same seed draws the same
     settings=FREE_FORM_ACTIONS,  # numbers of actions of the one or two shapes
 ) -> BongardProblems:
     "Free-form problems (Nie et al. 2020, appendix A): the concept is a program; a negative differs in one action."

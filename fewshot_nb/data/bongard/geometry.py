@@ -165,7 +165,9 @@ def _rings(pieces):
         if len(kept) == len(pieces): return kept
         pieces = kept
 
-def signed_area(z) -> float:
+def signed_area(
+    z,  # (corner,) complex points in order
+) -> float:
     "The area that a closed outline of complex points encloses, positive counter-clockwise."
     return .5*np.sum((z.conj()*np.roll(z, -1)).imag)
 

@@ -167,7 +167,12 @@ class Path(NamedTuple):
     radius: np.ndarray  # (action,) of an arc, else 0
     sweep: np.ndarray  # (action,) radians, 0 for a line
 
-    def at(self, row, t, aside=0.):
+    def at(
+        self,
+        row,  # numbers of moves
+        t,  # share of each move, 0 to 1
+        aside=0.,  # how far to the left
+    ):
         "Points (x, y) and heading at the share `t` (0..1) of the moves `row`, `aside` to their left."
         heading, radius, along = self.heading[row], self.radius[row], t*self.length[row]
         now = heading + t*self.sweep[row]

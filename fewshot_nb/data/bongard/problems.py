@@ -30,7 +30,10 @@ class BongardProblems:
 
     def __len__(self): return len(self.names)
 
-    def numbers(self, which) -> np.ndarray:
+    def numbers(
+        self,
+        which,  # a split, a kind, or numbers
+    ) -> np.ndarray:
         "Numbers of problems: `which` is a name in `PROBLEM_SPLITS`, a kind of problem, or already numbers."
         if not isinstance(which, str): return np.asarray(which, np.int64)
         choose(which, PROBLEM_SPLITS + PROBLEM_KINDS, "part")
@@ -52,7 +55,12 @@ def part(
 
 # %% ../../../nbs/api/160_data_bongard_problems.ipynb #e12c2009
 @patch
-def bank(self: BongardProblems, size=64, device="cpu", engine="auto") -> PictureBank:
+def bank(
+    self: BongardProblems,
+    size=64,  # side of the pictures in pixels
+    device="cpu",  # where pictures are put
+    engine="auto",  # auto, numpy or numba
+) -> PictureBank:
     """The pictures, drawn on demand: class 2p holds the negatives of problem p, class 2p + 1 its positives; groups
     are kinds."""
     if not len(self): raise InputError("There are no problems to draw: choose another part.")
@@ -60,7 +68,9 @@ def bank(self: BongardProblems, size=64, device="cpu", engine="auto") -> Picture
     labels, groups = np.repeat(np.arange(2*len(self)), 7), np.repeat(self.kinds, 2)
     return PictureBank(self.pictures, labels, size, groups, names, list(PROBLEM_KINDS), "bongard", device, engine)
 
-def join_problems(parts) -> BongardProblems:
+def join_problems(
+    parts,  # at least one
+) -> BongardProblems:
     "Several `BongardProblems` as one, in order."
     counted = {}
     for k, v in [item for p in parts for item in p.counted.items()]: counted[k] = counted.get(k, 0) + v
@@ -98,7 +108,10 @@ def shape_signatures(
     weights = [long, long*_STROKE_WEIGHTS[actions.stroke][:, None]] if strokes else [long]
     return np.stack([column for w in weights for column in _signature(z, w, first, scale)], 1)
 
-def look_alike(a, b): return (np.abs(a - b) < 1e-3*(1 + np.abs(a))).all(-1)
+def look_alike(
+    a,  # (..., 6) measures of outlines
+    b,  # as many, of others
+): return (np.abs(a - b) < 1e-3*(1 + np.abs(a))).all(-1)
 
 # %% ../../../nbs/api/160_data_bongard_problems.ipynb #7845369e
 SHAPE_STATISTICS = ("strokes", "arcs", "turns", "degrees turned", "length", "area")

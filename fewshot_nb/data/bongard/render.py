@@ -160,6 +160,7 @@ def rasterise(
     return paper
 
 # %% ../../../nbs/api/145_data_bongard_render.ipynb #d759f984
+# long: each parameter is explained on a line of its own
 class Pictures(NamedTuple):
     "Programs and poses of many images."
     actions: Actions  # packed shapes
@@ -171,7 +172,10 @@ class Pictures(NamedTuple):
         "The number of images."
         return int(self.image[-1]) + 1
 
-    def pick(self, which) -> "Pictures":
+    def pick(
+        self,
+        which,  # numbers of images
+    ) -> "Pictures":
         "The images `which`, in that order."
         which = np.asarray(which, np.int64).ravel()
         first = np.searchsorted(self.image, np.arange(self.n + 1))
@@ -180,7 +184,11 @@ class Pictures(NamedTuple):
         poses = Poses(*(c[rows] for c in self.poses))
         return Pictures(gather_shapes(self.actions, rows), poses, np.repeat(np.arange(len(which)), sizes))
 
-    def draw(self, size=512, engine="auto") -> np.ndarray:
+    def draw(
+        self,
+        size=512,  # side in pixels
+        engine="auto",  # auto, numpy or numba
+    ) -> np.ndarray:
         "All of them as uint8 (image, size, size), ink 255 on 0."
         return rasterise(ink_marks(self.actions, self.poses, self.image), size, engine)
 

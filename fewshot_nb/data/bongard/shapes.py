@@ -296,7 +296,10 @@ class Shapes:
 
     def __len__(self): return len(self.names)
 
-    def has(self, attribute) -> np.ndarray:
+    def has(
+        self,
+        attribute,  # a name in ATTRIBUTES
+    ) -> np.ndarray:
         "(shape,) the values 1, 0, -1 of an attribute."
         return self.table[:, list(ATTRIBUTES).index(choose(attribute, list(ATTRIBUTES), "attribute"))]
 

@@ -40,10 +40,10 @@ def map_torch(
     support: Float[Tensor, "task shot dim"],  # prepared labelled features
     labels: Int[Tensor, "task shot"],  # their classes
     query: Float[Tensor, "task query dim"],  # prepared unlabelled features
-    way: int,
+    way: int,  # classes of a task
     lam: float,  # inverse temperature of the transport
     alpha: float,  # how far the centres move an epoch
-    epochs: int,
+    epochs: int,  # how many, >= 1
 ) -> Float[Tensor, "task query way"]:
     "PT-MAP's transport after `epochs` epochs, Hu et al. (2020) Algorithm 1, from inner products."
     n = support.shape[1]
@@ -130,7 +130,13 @@ def _map_tasks(C, gram, Y, out, lam, alpha, epochs):
 
 # %% ../../../nbs/api/470_inference_kernels_clustering.ipynb #3da1a03a
 def map_numba(
-    support, labels, query, way, lam, alpha, epochs,  # as for `map_torch`
+    support,  # (task, n, dim) unit features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) unit features
+    way,  # classes of a task
+    lam,  # sharpness of the transport
+    alpha,  # how far centres move, 0 to 1
+    epochs,  # as for `map_torch`
 ) -> Float[Tensor, "task query way"]:
     "`map_torch`, compiled, for float32 on the CPU."
     gram, Y, C = _gram(support, labels, query, way)
@@ -210,10 +216,10 @@ def adm_numba(
     support: Float[Tensor, "task shot dim"],  # prepared labelled features, float64
     labels: Int[Tensor, "task shot"],  # their classes
     query: Float[Tensor, "task query dim"],  # prepared unlabelled features, float64
-    way: int,
+    way: int,  # classes of a task
     weights: tuple,  # of cross-entropy, marginal and conditional entropy
-    temperature: float,
-    steps: int,
+    temperature: float,  # that logits are multiplied by
+    steps: int,  # rounds, >= 1
 ) -> Float[Tensor, "task query way"]:
     "TIM-ADM's probabilities, compiled, for the CPU."
     gram, Y, C = _gram(support, labels, query, way)
@@ -267,9 +273,9 @@ def kmeans_numba(
     support: Float[Tensor, "task shot dim"],  # prepared labelled features
     labels: Int[Tensor, "task shot"],  # their classes
     query: Float[Tensor, "task query dim"],  # prepared unlabelled features
-    way: int,
+    way: int,  # classes of a task
     price: float,  # weight of a class's price: 0 for soft k-means, 1 for PADDLE
-    steps: int,
+    steps: int,  # rounds, >= 1
 ) -> Float[Tensor, "task query way"]:
     "Assignments of soft k-means or PADDLE, compiled, for float32 on the CPU."
     gram, counts = _class_gram(support, labels, query, way)
@@ -312,11 +318,11 @@ def _bayes_tasks(counts, gram, scaled, out, km, vb, km_steps, vb_steps, certaint
 def bayes_numba(
     pairs: list,  # (support, query) features as they are and, where that is not the same, scaled
     labels: Int[Tensor, "task shot"],  # classes of the support
-    way: int,
+    way: int,  # classes of a task
     km: float,  # temperature of soft k-means' squared distances, halved
     vb: float,  # the same of the variational steps
-    km_steps: int,
-    vb_steps: int,
+    km_steps: int,  # rounds of soft k-means
+    vb_steps: int,  # rounds of variational Bayes
     certainty: float,  # how many samples at zero the prior of a centre is worth
     concentration: float,  # of the Dirichlet prior of class shares; 0 for equal shares
 ) -> Float[Tensor, "task query way"]:

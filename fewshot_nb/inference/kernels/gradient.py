@@ -22,9 +22,9 @@ def tim_torch(
     query: Float[Tensor, "task query dim"],  # prepared unlabelled features
     alpha: float,  # order of the entropies
     weights: tuple,  # of cross-entropy, marginal and conditional entropy
-    temperature: float,
-    steps: int,
-    lr: float,
+    temperature: float,  # that logits are multiplied by
+    steps: int,  # of Adam, >= 1
+    lr: float,  # Adam's learning rate
 ) -> Float[Tensor, "task way dim"]:
     "The weights after `steps` steps of Adam on the loss of TIM (alpha = 1) or alpha-TIM."
     Z = torch.cat([support, query], 1)
@@ -171,7 +171,15 @@ def _tim_tasks(W, Z, Y, alpha, ce, marginal, conditional, temperature, steps, lr
 
 # %% ../../../nbs/api/465_inference_kernels_gradient.ipynb #5ccceaa9
 def tim_numba(
-    W, support, labels, query, alpha, weights, temperature, steps, lr,  # as for `tim_torch`
+    W,  # (task, way, dim) weights to begin with
+    support,  # (task, n, dim) unit features
+    labels,  # (task, n), 0 to way - 1
+    query,  # (task, query, dim) unit features
+    alpha,  # order of the entropies; 1: Shannon's
+    weights,  # of the terms of the loss
+    temperature,  # that logits are multiplied by
+    steps,  # of Adam, >= 1
+    lr,  # as for `tim_torch`
 ) -> Float[Tensor, "task way dim"]:
     "`tim_torch`, compiled: the same weights, for float32 on the CPU."
     W = W.clone(memory_format=torch.contiguous_format)
@@ -224,9 +232,9 @@ def head_numba(
     support: Float[Tensor, "task shot dim"],  # labelled features
     labels: Int[Tensor, "task shot"],  # their classes
     floor: float,  # added to the probability inside the logarithm
-    temperature: float,
-    steps: int,
-    lr: float,
+    temperature: float,  # that logits are multiplied by
+    steps: int,  # of Adam, >= 1
+    lr: float,  # Adam's learning rate
 ) -> Float[Tensor, "task way dim"]:
     "The head of Baseline after `steps` steps of Adam, compiled, for float32 on the CPU."
     W = W.clone(memory_format=torch.contiguous_format)

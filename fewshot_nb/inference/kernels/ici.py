@@ -304,7 +304,7 @@ def ici_numba(
     gram: Float[Tensor, "task sample sample"],  # inner products of the features
     Q: Float[Tensor, "task component sample"],  # principal components
     labels: Int[Tensor, "task shot"],  # classes of the support
-    way: int,
+    way: int,  # classes of a task
     C: float,  # inverse strength of the penalty on the weights
     add: int,  # queries a class may add a round
     grid: int,  # thresholds on the path

@@ -92,7 +92,7 @@ def nearest_numba(
     support: Float[Tensor, "task shot dim"],  # labelled features
     labels: Int[Tensor, "task shot"],  # their classes
     query: Float[Tensor, "task query dim"],  # unlabelled features
-    way: int,
+    way: int,  # classes of a task
     origin: Float[Tensor, "#task dim"] | None = None,  # what CL2N subtracts; None: features as they are
 ) -> Float[Tensor, "task query way"]:
     "Minus squared distances to class means up to a number of each query, compiled, for float32 on the CPU."
@@ -183,7 +183,7 @@ def rectified_numba(
     support: Float[Tensor, "task shot dim"],  # labelled features
     labels: Int[Tensor, "task shot"],  # their classes
     query: Float[Tensor, "task query dim"],  # unlabelled features
-    way: int,
+    way: int,  # classes of a task
     origin: Float[Tensor, "#task dim"],  # what CL2N subtracts
     scale: float = 10,  # of the cosines inside the softmax
 ) -> Float[Tensor, "task query way"]:
