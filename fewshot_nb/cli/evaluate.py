@@ -161,8 +161,8 @@ def specs_asked(
     shots,  # the words after --shots
     way,  # classes of a task
     queries,  # queries of a task
-    dirichlet,  # values of a, or None
-    balanced,  # equal counts of queries, too
+    dirichlet,  # the concentration a, or None
+    balanced,  # equal counts of queries instead
     protocol="disjoint",  # disjoint or veilleux2021
 ) -> list:
     "The kinds of task that options ask for."

@@ -146,8 +146,8 @@ def hausdorff_features(
     return torch.cat([(ink/count[:, None, None]).flatten(1), distance_transform(ink).flatten(1)], 1)
 
 def hausdorff_head(
-    support,  # (task, way, shot, ...) sets of points
-    query,  # (task, query, ...) sets of points
+    support,  # (task, way, shot, ...) of hausdorff_features
+    query,  # (task, query, ...) of hausdorff_features
 ):
     "Minus the modified Hausdorff distance to the nearest shot of each class; for `hausdorff_features`."
     s, half = support.flatten(1, 2), query.shape[-1]//2
@@ -380,7 +380,7 @@ def seen_in_training(
 
 def refuse_impossible(
     splits,  # names such as lake
-    settings,  # ways, shots and protocols
+    settings,  # of the protocols, ways and shots
     data,  # where Omniglot lies
 ):
     """Refuse problems that the test classes of a split cannot give; the weak split, with three

@@ -801,7 +801,7 @@ def pick_engine(
     if served and has_numba(): return "numba"
     return "torch" if single else "plain"
 
-def check_engine(engine):  # auto, torch or numba
+def check_engine(engine):  # auto, plain, torch or numba
     "Refuse an engine that there is not."
     choose(engine, _ENGINES, "engine")
 

@@ -28,7 +28,7 @@ class Down(nn.Module):
     deeper."""
     def __init__(
         self,
-        pre,  # channels before the last enlargement; 0: none
+        pre,  # channels before the last halving; 0: none
         i,  # channels that come in
         o,  # channels that go out
         inner=2,  # layers of the block
@@ -43,7 +43,7 @@ class Down(nn.Module):
 
     def forward(
         self,
-        before,  # (n, pre, h, w), or None
+        before,  # (n, pre, 2H, 2W), or None
         x,
     ):
         seen, extra = [x], self.pre(before)

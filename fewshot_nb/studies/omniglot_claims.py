@@ -26,7 +26,7 @@ PUBLISHED_STEPS = 10_000  # of omniglot-eval's training; one as long needs no le
 def trained_rows(
     table,  # rows of `exp_omniglot_protocols`, of one profile or of several
     method: str,  # one of `PROTOCOL_METHODS`
-    split: str = "lake",  # lake, vinyals ...
+    split: str = "lake",  # first word of a place: lake
 ):  # a DataFrame: a row for each training seed, sorted by it
     "The longest trainings of a method on a split; a seed that was trained under two profiles counts once."
     mine = table[(table.method == method) & (table.place.str.split(" ").str[0] == split)]

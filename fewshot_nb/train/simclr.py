@@ -65,7 +65,7 @@ def crop_boxes(
     return torch.stack([_whole_number(n, size - w, g), _whole_number(n, size - h, g), w, h], 1)
 
 def crop_matrix(
-    box: Float[Tensor, "n 4"],  # left, top, width, height as shares
+    box: Float[Tensor, "n 4"],  # left, top, width, height in pixels
     size: int,  # side in pixels
 ) -> Float[Tensor, "n 3 3"]:
     "Where a view of `size` pixels looks that shows only `box`."
