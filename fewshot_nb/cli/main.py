@@ -262,6 +262,10 @@ def _reproduce(
     mem: Annotated[int, typer.Option(help="Slurm: GB of memory a job.")] = 8,
     whole: Annotated[bool, typer.Option("--whole", help="Compute and draw in one run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell the jobs and the expected hours.")] = False,
+    rehearse: Annotated[bool, typer.Option(
+        "--rehearse", help="Try every kind of job for two steps, and tell time and memory of the whole.")] = False,
+    seconds: Annotated[float, typer.Option(
+        help="--rehearse: what a kind may take beside its steps, before it is cut.")] = 60.,
 ):
     "Compute an experiment's whole grid, on an engine, and draw its figures; what is done is not done again."
     # long: its arguments are the options
@@ -271,6 +275,7 @@ def _reproduce(
     if not chosen: raise InputError("Nothing to reproduce: name experiments (see `fewshot_nb list`) or give --all.")
     common = _grid_options(ctx, _pairs(set)) | dict(modules=_importable(module))
     if dry_run: return _tell_plan(chosen, common)
+    if rehearse: return _tell_rehearsal(chosen, common, seconds)
     options = dict(partition=partition, gpus=gpus, time=time, mem=mem)
     for notebook in launch.reproduce(chosen, engine=engine, options=options, whole=whole, **common):
         _say(f"drawn: {notebook}")
@@ -322,6 +327,20 @@ def _tell_plan(experiments, common):
     table["petaflop"] = ["" if pd.isna(v) else f"{v:.3g}" for v in table.petaflop]
     _say(table.to_string(index=False, na_rep="not measured yet"))
     _say(_total(table))
+
+# %% ../../nbs/api/960_cli_main.ipynb #a78f560f
+def _tell_rehearsal(experiments, common, seconds):
+    "Print what a rehearsal of all kinds of jobs saw, and keep the table; a failure is refused at the end."
+    from fewshot_nb.core import writable, written_whole
+    from fewshot_nb.engine.experiment import results_root
+    from fewshot_nb.engine.rehearse import refuse_failures, rehearsal_text, rehearse
+    common = dict(common)
+    folder = writable(results_root(common.pop("out")), "the table", "choose another --out")
+    table = rehearse(experiments, seconds=seconds, **common)
+    with written_whole(folder/f"rehearsal-{common['profile']}.csv") as part: table.to_csv(part, index=False)
+    _say(rehearsal_text(table))
+    _say(f"table: {folder/('rehearsal-' + common['profile'] + '.csv')}")
+    refuse_failures(table)
 
 # %% ../../nbs/api/960_cli_main.ipynb #59b28198
 @app.command("results")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Experiment', 'experiments_folder', 'experiment_names', 'read_notebook', 'find_experiment', 'results_root',
-           'OpenExperiment', 'open_experiment', 'given_what_it_asks']
+           'OpenExperiment', 'open_experiment', 'given_what_it_asks', 'bound_worker']
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #cf1742ad
 import functools, importlib, inspect, itertools, json, math, re
@@ -412,11 +412,9 @@ def open_experiment(
     "Open an experiment from the parameters of its notebook: compute what is missing, and give all rows."
     about = find_experiment(name, modules)
     if profile == "committed": return _opened_evidence(about)
-    source, labels = about.source(data), about.label_values(data, more)
-    if source == "glyphs": data = "glyphs"  # decided once, here, and not again in every process
-    folder = about.folder(profile, out, source)
-    offered = dict(more, folder=folder, data=data, source=source, device=device)
-    worker, content = given_what_it_asks(worker, offered), about.fingerprint(data)
+    labels = about.label_values(data, more)
+    worker, data, source, folder = bound_worker(about, worker, profile, data, device, out, more)
+    content = about.fingerprint(data)
     table = about.rows(worker, profile, rows, out, seed, jobs, _place(device, rows), content,
                        data=source, **labels)
     if not len(table):
@@ -459,6 +457,23 @@ def given_what_it_asks(
     names = [p.name for p in asks if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)][1:]
     wanted = {k: offered[k] for k in names if k in offered and k not in has}
     return functools.partial(worker, **wanted) if wanted else worker
+
+# %% ../../nbs/api/510_engine_experiment.ipynb #ca443b84
+def bound_worker(
+    about: Experiment,
+    worker,  # as `open_experiment` takes it
+    profile: str,  # smoke, laptop, gpu, paper
+    data: str,  # a folder with the data, or glyphs
+    device: str,  # cpu, cuda, auto
+    out,  # the folder of all results
+    more: dict,  # the notebook's other parameters
+) -> tuple:  # (the worker with all that it asks for, data, the name of the data in rows, the folder of the rows)
+    "The function of a setting alone that a notebook's parameters make of its worker."
+    source = about.source(data)
+    if source == "glyphs": data = "glyphs"  # decided once, here, and not again in every process
+    folder = about.folder(profile, out, source)
+    offered = dict(more, folder=folder, data=data, source=source, device=device)
+    return given_what_it_asks(worker, offered), data, source, folder
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #57ef6fe7
 # long: each parameter is explained on a line of its own

@@ -1,0 +1,104 @@
+"""A rehearsal takes two steps of every kind of job, leaves no row and no checkpoint, and fails loudly."""
+import os, subprocess, sys
+from pathlib import Path
+
+import pytest
+
+from fewshot_nb.core import InputError
+from fewshot_nb.engine import rehearse as rehearsals
+from fewshot_nb.engine.experiment import experiment_names, find_experiment
+
+from small_notebooks import notebook
+
+ROOT = Path(__file__).parents[1]
+
+TRAINS = (
+    """---
+title: "exp_rehearsed: lines"
+version: 1
+sweep: [width, seed]
+bank: fewshot_nb.studies.realistic.no_data
+work: width
+profiles:
+  paper: {width: [4, 64], seed: [0, 1], steps: 100000, mode: NAMED}
+---""",
+    "from fewshot_nb.engine.experiment import open_experiment",
+    """profile: str = "paper"  # a row of settings
+data: str = "auto"  # none is needed
+device: str = "cpu"
+seed: int = 0
+jobs: int = 1
+out: str = "runs/results"
+rows: str | list = "all"
+""",
+    """import os, time, torch
+from pathlib import Path
+from torch import nn
+from fewshot_nb.train.loop import State, descend, run_steps
+def line(setting, folder):
+    if setting["mode"] == "breaks": raise RuntimeError("no such layer")
+    if setting["mode"] == "dies": os.kill(os.getpid(), 9)
+    if setting["mode"] == "greedy": torch.zeros(10**13)
+    w = setting["width"]
+    net = nn.Sequential(nn.Linear(1, w), nn.Linear(w, 1))
+    state = State(seed=setting["seed"], net=net, optimizer=torch.optim.SGD(net.parameters(), lr=.01))
+    loss = lambda s: s.net(torch.randn(8, 1, generator=s.generator)).square().mean()
+    path = Path(folder)/"line.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    run_steps(descend(loss), state, setting["steps"], path, every=1, seconds=0)
+    assert not path.exists() and state.step == setting["steps"]
+    if setting["mode"] == "waits": time.sleep(300)
+    Path(WHERE).write_text("came to its end")
+    return dict(loss=state.history[-1]["loss"])
+exp = open_experiment(PATH, line, profile=profile, data=data, device=device, seed=seed, jobs=jobs, out=out, rows=rows)
+exp.table.nothing_that_is_there
+""",
+)
+
+def toy(tmp_path, mode):
+    path, end = tmp_path/"exp_rehearsed.ipynb", tmp_path/"end.txt"
+    source = TRAINS[3].replace("PATH", repr(str(path))).replace("WHERE", repr(str(end)))
+    notebook(path, TRAINS[0].replace("NAMED", mode), *TRAINS[1:3], source)
+    return str(path), end
+
+def test_a_kind_is_rehearsed_at_full_size_and_its_hours_are_foretold(tmp_path):
+    path, end = toy(tmp_path, "works")
+    found = rehearsals.rehearse([path], "paper")
+    assert found.status.tolist() == ["ok"] and found.kind.tolist() == ["width=64"] and found.settings.tolist() == [4]
+    seen = found.iloc[0]
+    assert seen.trainings == 1 and seen.steps == 100_000 and 0 < seen.step_seconds and 0 < seen.memory_gb < 10
+    # two settings of the largest size, two of a sixteenth of it
+    whole = (2 + 2*4/64)*(seen.steps*seen.step_seconds + seen.rest_seconds)/3600
+    assert abs(seen.hours - whole) < 1e-6*whole and end.read_text() == "came to its end"
+    assert not list(tmp_path.rglob("*.parquet")) and not list(tmp_path.rglob("*.pt"))
+    rehearsals.refuse_failures(found)
+
+@pytest.mark.parametrize("mode,said", [("breaks", "RuntimeError: no such layer"), ("dies", "killed by SIGKILL"),
+                                       ("greedy", "allocate")])
+def test_what_fails_is_named(tmp_path, mode, said):
+    found = rehearsals.rehearse([toy(tmp_path, mode)[0]], "paper")
+    with pytest.raises(InputError, match=rf"1 of 1 rehearsals failed, first exp_rehearsed paper .*{said}") as e:
+        rehearsals.refuse_failures(found)
+    assert "\n" not in str(e.value)
+
+def test_what_follows_a_training_is_cut_and_told(tmp_path):
+    path, end = toy(tmp_path, "waits")
+    seen = rehearsals.rehearse([path], "paper", seconds=9).iloc[0]
+    assert seen.status == "ok" and "rest cut" in seen.note and not end.exists()
+
+def test_the_command_ends_with_one(tmp_path):
+    path, _ = toy(tmp_path, "breaks")
+    out = tmp_path/"out"
+    words = [sys.executable, "-m", "fewshot_nb", "reproduce", path, "--rehearse", "--profile", "paper"]
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    ended = subprocess.run([*words, "--out", str(out)], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 1 and "1 of 1 rehearsals failed" in ended.stderr.splitlines()[-1]
+    assert [p.name for p in out.iterdir()] == ["rehearsal-paper.csv"]  # and nothing that holds rows
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_setting_of_every_profile_has_a_kind(name):
+    e = find_experiment(name)
+    for profile in e.profiles:
+        kinds = rehearsals.job_kinds(e, profile)
+        assert sum(len(of) for _, of in kinds) == len(e.grid(profile))
+        assert all(setting in e.grid(profile) for setting, _ in kinds)
