@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'largest_remainder', 'Marginal', 'Balanced', 'dirichlet', 'Dirichlet', 'Effective', 'Counts', 'marginal',
-           'Shots', 'RangeShots', 'LinearShots', 'StepShots', 'DirichletShots', 'shots', 'TaskSpec', 'TaskBatch',
-           'distinct', 'task_stream', 'join_tasks', 'draw_tasks', 'rectangles', 'given_tasks', 'lake_tasks',
-           'lake_image_tasks']
+           'Shots', 'RangeShots', 'LinearShots', 'StepShots', 'DirichletShots', 'shots', 'Ways', 'ways', 'TaskSpec',
+           'TaskBatch', 'distinct', 'task_stream', 'join_tasks', 'draw_tasks', 'rectangles', 'given_tasks',
+           'lake_tasks', 'lake_image_tasks']
 
 # %% ../nbs/api/200_samplers.ipynb #073035ef
 import dataclasses, math, re, warnings
@@ -375,12 +375,36 @@ def shots(
     whole = [int(x) if x.is_integer() else x for x in numbers]
     return kinds[call[1]](*whole)
 
+# %% ../nbs/api/200_samplers.ipynb #bb6c1d17
+@dataclass(frozen=True)
+class Ways:
+    "A number of classes for each task, from `low` to `high`, all equally likely."
+    low: int  # 2 or more
+    high: int  # at least `low`
+
+    def __post_init__(self):
+        for name in ("low", "high"): _check_whole(f"way: {name}", getattr(self, name), 2)
+        if self.low > self.high:
+            raise InputError(f"The ways {self} run backwards: write {self.high}-{self.low}.")
+
+    def __iter__(self): return iter(range(self.low, self.high + 1))
+    def __str__(self): return f"{self.low}-{self.high}"
+
+def ways(
+    w,  # a whole number; `Ways`; or a word: "5", "5-20"
+):
+    "The number of classes, or the `Ways`, that `w` means; `str` of it gives the word back."
+    if not isinstance(w, str): return w
+    if w.strip().isdecimal(): return int(w)
+    if ends := re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", w): return Ways(int(ends[1]), int(ends[2]))
+    raise InputError(f"The ways {w!r} are unknown: write 5, or 5-20 for a number of each task's own.")
+
 # %% ../nbs/api/200_samplers.ipynb #466ef1eb
 # long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class TaskSpec:
     "What every task looks like. `n_query` is the total |Q| of a task, not per class."
-    way: int = 5  # K, how many classes a task has
+    way: object = 5  # K, how many classes a task has; or a range, "5-20": a number for each task
     shot: object = 1  # support samples of each class; or what `shots()` takes: "1-9", "step(1, 9)", "dirichlet(1, 5)"
     n_query: int = 75  # |Q|, queries of a whole task
     marginal: object = "balanced"  # what `marginal()` takes: "balanced", "dirichlet(2)", "effective(3)", counts
@@ -393,18 +417,28 @@ class TaskSpec:
     def __post_init__(self):
         for name, value in _protocol_fields(self.protocol).items(): object.__setattr__(self, name, value)
         object.__setattr__(self, "shot", shots(self.shot))
-        least = dict(way=2, n_query=1) | ({} if isinstance(self.shot, Shots) else dict(shot=1))
+        object.__setattr__(self, "way", ways(self.way))
+        least = {} if isinstance(self.way, Ways) else dict(way=2)
+        least |= dict(n_query=1) | ({} if isinstance(self.shot, Shots) else dict(shot=1))
         for name, low in least.items(): _check_whole(name, getattr(self, name), low)
         choose(self.protocol, ("disjoint", "veilleux2021"), "protocol")
         choose(self.order, ("grouped", "interleaved"), "support order")
         object.__setattr__(self, "noise", _checked_noise(self.noise))
         object.__setattr__(self, "marginal", marginal(self.marginal))
-        self.marginal.check(self.way, self.n_query)
-        if isinstance(self.shot, Shots): self.shot.mean(self.way)  # refuses what does not fit the ways
+        for way in self.each_way:
+            _check_marginal(self, way)
+            if isinstance(self.shot, Shots): self.shot.mean(way)  # refuses what does not fit the ways
 
     def replace(self, **changes):  # fields by name
         "The same specification with some fields changed."
         return dataclasses.replace(self, **changes)
+
+def _check_marginal(spec, way):
+    "Refuse a marginal that does not fit one of the ways."
+    if isinstance(spec.way, Ways) and isinstance(spec.marginal, Balanced) and spec.n_query % way:
+        raise InputError(f"n_query={spec.n_query} cannot be shared equally by {way} classes, one of way={spec.way}: "
+                         "take marginal='dirichlet(2)'.")
+    spec.marginal.check(way, spec.n_query)
 
 def _checked_noise(noise):
     "A share of wrong labels as a float."
@@ -413,6 +447,17 @@ def _checked_noise(noise):
 
 # %% ../nbs/api/200_samplers.ipynb #bf62da19
 @patch(as_prop=True)
+def each_way(self: TaskSpec) -> list:
+    "The numbers of classes that tasks may have."
+    return list(self.way) if isinstance(self.way, Ways) else [self.way]
+
+@patch(as_prop=True)
+def typical_way(self: TaskSpec) -> int:
+    "Classes of a task, on average, rounded."
+    return round((self.way.low + self.way.high)/2) if isinstance(self.way, Ways) else int(self.way)
+
+# %% ../nbs/api/200_samplers.ipynb #7737271a
+@patch(as_prop=True)
 def uneven(self: TaskSpec) -> bool:
     "Whether the classes of a support may differ in size."
     return isinstance(self.shot, Shots)
@@ -420,17 +465,18 @@ def uneven(self: TaskSpec) -> bool:
 @patch(as_prop=True)
 def typical_shot(self: TaskSpec) -> int:
     "Support samples of a class, on average, rounded."
-    return max(1, round(float(self.shot.mean(self.way)))) if isinstance(self.shot, Shots) else int(self.shot)
+    return max(1, round(float(self.shot.mean(self.typical_way)))) if isinstance(self.shot, Shots) else int(self.shot)
 
 @patch(as_prop=True)
 def most_shot(self: TaskSpec) -> int:
     "The most support samples that one class may have."
-    return self.shot.most(self.way) if isinstance(self.shot, Shots) else int(self.shot)
+    return self.shot.most(max(self.each_way)) if isinstance(self.shot, Shots) else int(self.shot)
 
 @patch(as_prop=True)
 def protocol_word(self: TaskSpec) -> str:
-    "The protocol, with shots and noise where they are not the usual ones: \"disjoint; shots 1-9; noise 0.2\"."
+    "The protocol, with ways, shots and noise where they are not the usual ones: \"disjoint; shots 1-9; noise 0.2\"."
     words = [self.protocol]
+    if isinstance(self.way, Ways): words.append(f"ways {self.way}")
     if isinstance(self.shot, Shots): words.append(f"shots {self.shot}")
     if self.noise: words.append(f"noise {_number(self.noise)}")
     return "; ".join(words)
@@ -443,7 +489,8 @@ def _protocol_fields(word) -> dict:
     found = dict(protocol=first)
     for part in rest:
         name, _, value = part.partition(" ")
-        try: found[{"shots": "shot", "noise": "noise"}[name]] = float(value) if name == "noise" else value
+        field = {"ways": "way", "shots": "shot", "noise": "noise"}
+        try: found[field[name]] = float(value) if name == "noise" else value
         except (KeyError, ValueError):
             raise InputError(f"The protocol {word!r} is unknown: write for example "
                              "'disjoint; shots 1-9; noise 0.2'.") from None
@@ -452,7 +499,7 @@ def _protocol_fields(word) -> dict:
 # %% ../nbs/api/200_samplers.ipynb #c7e31e87
 @dataclass(frozen=True)
 class TaskBatch:
-    "Some tasks as indices into a bank. A shorter support or query set ends with -1: see `rectangles`."
+    "Some tasks as indices into a bank. Shorter sets and fewer classes end with -1: see `rectangles`."
     support: Int[Tensor, "task support"]  # indices of the support samples
     query: Int[Tensor, "task query"]  # indices of the queries, in shuffled order
     support_labels: Int[Tensor, "task support"]  # 0..way-1
@@ -462,7 +509,7 @@ class TaskBatch:
     order: str = "grouped"  # of the support: "grouped", "interleaved" or "given"
     start: int = 0  # number of the first task
 
-    way = property(lambda self: self.classes.shape[1], doc="How many classes a task has.")
+    way = property(lambda self: self.classes.shape[1], doc="How many classes a task has, at most.")
 
     def __len__(self): return len(self.support)
 
@@ -627,6 +674,7 @@ BLOCK = 1024  # tasks that are drawn together; part of the meaning of a seed
 
 def _draw_block(pool, spec, groups, seed, number):
     "Block `number` of the tasks of `spec`, as a `TaskBatch` of 1,024: classes, support, counts, queries."
+    if isinstance(spec.way, Ways): return _block_of_ways(pool, spec, seed, number)
     children = np.random.SeedSequence([seed, number]).spawn(7)
     streams = list(map(np.random.default_rng, children))
     for_classes, for_support, for_counts, for_queries, for_order, *_ = streams
@@ -646,6 +694,28 @@ def _draw_block(pool, spec, groups, seed, number):
     tensors = [torch.from_numpy(np.ascontiguousarray(a.reshape(BLOCK, -1)))
                for a in (support, query, labels, query_labels, classes)]
     return TaskBatch(*tensors, torch.from_numpy(redrawn), spec.order, number*BLOCK)
+
+# %% ../nbs/api/200_samplers.ipynb #ce76f546
+def _block_of_ways(pool, spec, seed, number):
+    "A block of tasks of several ways; what is absent is -1."
+    rng = np.random.default_rng(np.random.SeedSequence([seed, number], spawn_key=(7,)))  # the eighth child
+    way = rng.integers(spec.way.low, spec.way.high + 1, BLOCK)
+    whole = None
+    for w in sorted(spec.each_way, reverse=True):  # the widest first
+        one = spec.replace(way=w)
+        block, mine = _draw_block(pool, one, _groups(pool, one), seed, number), torch.from_numpy(way == w)
+        if whole is None: whole = block._each(lambda t: torch.full_like(t, -1))
+        _fill(whole, block, mine)
+    return whole
+
+def _fill(whole, block, mine):
+    "Copy the tasks `mine` of a block into the whole."
+    for field in dataclasses.fields(block):
+        part = getattr(block, field.name)
+        if not isinstance(part, Tensor): continue
+        goal = getattr(whole, field.name)
+        if part.ndim == 1: goal[mine] = part[mine]
+        else: goal[mine, :part.shape[1]] = part[mine]
 
 # %% ../nbs/api/200_samplers.ipynb #f0afc893
 def _draw_classes(rng, groups, way):
@@ -769,9 +839,11 @@ def task_stream(
     for name, value, least in [("n_tasks", n_tasks, 1), ("seed", seed, 0), ("batch", batch, 1), ("start", start, 0)]:
         _check_whole(name, value, least)
     pool = _Pool(bank, groups)
-    groups = _groups(pool, spec)
-    _check(pool, spec, groups)
-    return _stream(pool, spec, groups, n_tasks, seed, batch, start)
+    for way in spec.each_way:
+        one = spec.replace(way=way)
+        found = _groups(pool, one)
+        _check(pool, one, found)
+    return _stream(pool, spec, found, n_tasks, seed, batch, start)
 
 # %% ../nbs/api/200_samplers.ipynb #cf496179
 def _stream(pool, spec, groups, n_tasks, seed, batch, start):
@@ -808,15 +880,16 @@ def draw_tasks(
 
 # %% ../nbs/api/200_samplers.ipynb #8f29bb33
 def rectangles(
-    tasks: TaskBatch,  # tasks, some of them perhaps with short supports or cut query sets
+    tasks: TaskBatch,  # tasks, some of them perhaps with short supports, cut query sets or fewer classes
 ):
-    "Yield `(which, batch)`: positions of the tasks with equally large sets, and those tasks without padding."
-    lengths = torch.stack([(x >= 0).sum(1) for x in (tasks.query_labels, tasks.support_labels)], 1)
-    for n, m in lengths.unique(dim=0).tolist():
-        which = torch.nonzero((lengths == torch.tensor([n, m])).all(1)).squeeze(1)
+    "Yield `(which, batch)`: positions of the tasks with equally large sets and ways, and those tasks without padding."
+    lengths = torch.stack([(x >= 0).sum(1) for x in (tasks.query_labels, tasks.support_labels, tasks.classes)], 1)
+    for n, m, way in lengths.unique(dim=0).tolist():
+        which = torch.nonzero((lengths == torch.tensor([n, m, way])).all(1)).squeeze(1)
         part = tasks._each(lambda t, which=which: t[which])
         yield which, dataclasses.replace(part, query=part.query[:, :n], query_labels=part.query_labels[:, :n],
-                                         support=part.support[:, :m], support_labels=part.support_labels[:, :m])
+                                         support=part.support[:, :m], support_labels=part.support_labels[:, :m],
+                                         classes=part.classes[:, :way])
 
 # %% ../nbs/api/200_samplers.ipynb #8a2a57fd
 # long: each parameter is explained on a line of its own

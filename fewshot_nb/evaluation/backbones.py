@@ -157,7 +157,7 @@ def _lines_of_kind(rows, labels, backbones):
         drawn = drawn or list(task_stream(labels, spec, n, seed)) if not spec.within else None
         means = scores.mean()
         first, second = means.sort_values(ascending=False, kind="stable").index[:2]
-        line = dict(method=method, way=spec.way, shot=spec.typical_shot, marginal=str(spec.marginal),
+        line = dict(method=method, way=spec.typical_way, shot=spec.typical_shot, marginal=str(spec.marginal),
                     n_query=spec.n_query, tasks=n, **{f"accuracy_{b}": means[b] for b in backbones},
                     ahead=first, runner_up=second)
         for b in backbones[1:]:

@@ -134,7 +134,7 @@ def _row_head(label, m, spec, asked) -> dict:
     notes = [m.unverified, "centred on the support mean" if getattr(m, "centre", "") == "support" else "",
              UNEVEN_NOTE if m.counts_samples and spec.uneven else ""]
     return dict(asked.about, method=label, implementation=method_implementation(m), parameters=method_parameters(m),
-                way=spec.way, shot=spec.typical_shot, n_query=spec.n_query, marginal=str(spec.marginal),
+                way=spec.typical_way, shot=spec.typical_shot, n_query=spec.n_query, marginal=str(spec.marginal),
                 protocol=spec.protocol_word, within=spec.within or "", transductive=m.transductive,
                 note="; ".join(n for n in notes if n))
 
@@ -170,7 +170,7 @@ def _answer_blocks(m, tasks, spec, asked):
         start, s = time.perf_counter(), slice(at, at + m.block)
         with torch.inference_mode():
             support, query = pool.gather("support", tasks.support[s]), pool.gather("query", tasks.query[s])
-            p = m.answer_block(support, tasks.support_labels[s], query, spec.way, base, size[s])
+            p = m.answer_block(support, tasks.support_labels[s], query, tasks.way, base, size[s])
         return p, time.perf_counter() - start
     return pool.map(one, range(0, len(tasks), m.block))
 
@@ -312,8 +312,8 @@ def _cost(m, spec, dim) -> float:
     m = m.method if isinstance(m, Calibrated) else m
     known = type(m).__module__.startswith("fewshot_nb.") and not isinstance(m, OneTaskMethod)
     if not known: return 2*_CHEAP
-    samples = spec.way*spec.typical_shot + spec.n_query
-    return m.cost*samples*dim/51_200*spec.way/5
+    samples = spec.typical_way*spec.typical_shot + spec.n_query
+    return m.cost*samples*dim/51_200*spec.typical_way/5
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #acae8210
 def _pieces(plan, asked) -> list:
@@ -326,7 +326,7 @@ def _pieces(plan, asked) -> list:
             found.append(_Piece(kind, place, spec, label, m, head, _cost(m, spec, dim)))
     def ready(p):
         n = asked.n_tasks*len(same[p.method.compiled and p.method.compiled.kernel])
-        samples = p.spec.way*p.spec.typical_shot + p.spec.n_query
+        samples = p.spec.typical_way*p.spec.typical_shot + p.spec.n_query
         return p._replace(method=for_work(p.method, n, samples, asked.bank.data[0], kept=True))
     dear = {}  # all kinds of a dear method one after the other
     for p in found: dear[p.label] = max(p.cost, dear.get(p.label, 0))
@@ -439,7 +439,7 @@ def _keep(rows, table, results, start):
 def _most_tasks(bank, specs):
     "The largest number of tasks under `auto`; tasks that no interval over classes can be had of are refused."
     for spec in specs:
-        if spec.within or spec.way >= bank.classes:
+        if spec.within or max(spec.each_way) >= bank.classes:
             raise InputError(f"n_tasks='auto' weighs tasks against classes, but with way={spec.way}, "
                              f"within={spec.within!r} and {bank.classes} classes none can be left out: give a number.")
     return 10*BLOCK

@@ -142,6 +142,8 @@ def over_images(
 def _image_sums(batch, a, labels, sizes):
     "Sums over tasks for each image that is in them, for each class, and the noise of the squares."
     classes, counts = batch.classes.cpu().numpy(), batch.counts.cpu().numpy()
+    if (classes < 0).any(): raise InputError("Tasks with ways of their own have no interval over images: "
+                                             "take unit='class'.")
     pi = (batch.shot_counts.cpu().numpy() + counts)/sizes[classes]
     index = torch.cat([batch.support, batch.query], 1).cpu().numpy()
     label = torch.cat([batch.support_labels, batch.query_labels], 1).cpu().numpy()
@@ -152,10 +154,8 @@ def _image_sums(batch, a, labels, sizes):
         raise InputError("Some labels of the support are wrong, so that images stand for no one class: "
                          "take unit='class'.")
     if (pi >= 1).any():
-        raise InputError(
-            "Some task uses every image of a class, so none can be left out: lower n_query or "
-            "shot, or take unit='class'."
-        )
+        raise InputError("Some task uses every image of a class, so none can be left out: lower n_query or shot, "
+                         "or take unit='class'.")
     ordered = np.sort(index, 1)
     if (ordered[:, 1:] == ordered[:, :-1]).any():
         raise InputError("An image is twice in one task: intervals over images need protocol='disjoint'.")
@@ -167,13 +167,16 @@ def _image_sums(batch, a, labels, sizes):
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #a74ffd1c
 def _class_sums(batch, a, labels, n_classes):
     "The same with whole classes left out."
-    pi = batch.way/n_classes
-    if pi >= 1:
+    classes = batch.classes.cpu().numpy()
+    there = classes >= 0  # tasks may have fewer classes than others
+    pi = there.sum(1)/n_classes
+    if (pi >= 1).any():
         raise InputError(
-            f"Every task has all {n_classes} classes, so none can be left out: lower way, or take unit='image'.")
-    weight = np.repeat(a/(1 - pi), batch.way)
-    inside = np.bincount(batch.classes.cpu().numpy().ravel(), weight, minlength=n_classes)
-    return inside, np.full(n_classes, a.sum()*pi/(1 - pi)), n_classes*pi/(1 - pi)*(a**2).sum()
+            f"Some task has all {n_classes} classes, so none can be left out: lower way, or take unit='image'.")
+    weight = np.broadcast_to((a/(1 - pi))[:, None], classes.shape)[there]
+    inside = np.bincount(classes[there], weight, minlength=n_classes)
+    odds = pi/(1 - pi)
+    return inside, np.full(n_classes, (a*odds).sum()), n_classes*(odds*a**2).sum()
 
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #ee462449
 def enough_tasks(
