@@ -247,10 +247,10 @@ def _components(gram, n):
 _MANY = 100  # samples for each component, from which on Lanczos' iteration is quicker than all eigenvectors
 
 def _leading(centre, n):
-    "The first `n` eigenvectors of one matrix as rows, by Lanczos' iteration to double precision."
+    "The first `n` eigenvectors of one matrix as rows, by Lanczos' iteration to nine digits."
     from scipy.sparse.linalg import ArpackNoConvergence, eigsh
     start = np.random.default_rng(0).standard_normal(len(centre))  # fixed, so that answers repeat
-    try: found = eigsh(centre.double().numpy(), n, v0=start)[1]
+    try: found = eigsh(centre.double().numpy(), n, v0=start, tol=1e-9)[1]
     except ArpackNoConvergence: found = torch.linalg.eigh(centre.double())[1][:, -n:].numpy()
     return torch.from_numpy(found.T.copy()).to(centre.dtype)
 

@@ -39,8 +39,8 @@ def _add_rows(T, c, out):
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #ec95048b
 @_jit
-def _lengths(QQ, Q, ends, v, m, length):
-    "length[i] = |e_k - v q_i|, k the class of i; columns of Q, QQ by class, k from ends[k] to ends[k + 1]."
+def _square_form(v, m):
+    "m = what |v q|^2 takes of the products q_a q_b, a >= b."
     (way, c), r = v.shape, 0
     for a in range(c):
         for b in range(a + 1):
@@ -48,6 +48,12 @@ def _lengths(QQ, Q, ends, v, m, length):
             for k in range(way): total += v[k, a]*v[k, b]
             m[r] = total if a == b else 2*total
             r += 1
+
+@_jit
+def _lengths(QQ, Q, ends, v, m, length):
+    "length[i] = |e_k - v q_i|, k the class of i; columns of Q, QQ by class, k from ends[k] to ends[k + 1]."
+    way, c = v.shape
+    _square_form(v, m)
     length[:] = 1
     _add_rows(QQ, m, length)
     for k in range(way):
@@ -128,12 +134,74 @@ def _by_class(Q, label, way):
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #eafa2966
 @_jit
+def _path(QQ, X, ends, v, m, length, top, thresholds, steps, times):
+    "times[i] = at how many thresholds the residual of sample i stays below."
+    (way, c), weight = v.shape, np.empty(X.shape[1])
+    A, B = np.empty((c, c)), np.empty((way, c))
+    for t in thresholds:
+        for _ in range(steps):
+            for i in range(len(weight)): weight[i] = min(1., t*top/max(length[i], 1e-12))
+            _refit(QQ, X, ends, weight, m, A, B, v)
+            _lengths(QQ, X, ends, v, m, length)
+        for i in range(len(times)): times[i] += length[i] <= t*top*(1 + 1e-6)
+
+
+# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #5c1d0f32
+# long: fifteen sums and fifteen products, each by its name
+@_jit
+def _refit_five(X, ends, v, m, threshold, A, B):
+    "A (its lower half) and B of `_refit` for five components, with the weights of this threshold."
+    x0, x1, x2, x3, x4 = X[0], X[1], X[2], X[3], X[4]
+    m00, m10, m11, m20, m21, m22, m30, m31 = m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7]
+    m32, m33, m40, m41, m42, m43, m44 = m[8], m[9], m[10], m[11], m[12], m[13], m[14]
+    A[:] = 1e-8*np.eye(5)
+    for k in range(len(v)):
+        v0, v1, v2, v3, v4 = 2*v[k, 0], 2*v[k, 1], 2*v[k, 2], 2*v[k, 3], 2*v[k, 4]
+        a00, a10, a11, a20, a21, a22, a30, a31 = 0., 0., 0., 0., 0., 0., 0., 0.
+        a32, a33, a40, a41, a42, a43, a44 = 0., 0., 0., 0., 0., 0., 0.
+        b0, b1, b2, b3, b4 = 0., 0., 0., 0., 0.
+        for i in range(ends[k], ends[k + 1]):
+            p, q, r, s, t = x0[i], x1[i], x2[i], x3[i], x4[i]
+            square = 1 + p*(m00*p - v0) + q*(m10*p + m11*q - v1) + r*(m20*p + m21*q + m22*r - v2)
+            square += s*(m30*p + m31*q + m32*r + m33*s - v3)
+            square = max(square + t*(m40*p + m41*q + m42*r + m43*s + m44*t - v4), 1e-24)
+            root = np.float64(_f(1)/np.sqrt(_f(square)))
+            root *= 1.5 - .5*square*root*root
+            w = min(1., threshold*root)
+            wp, wq, wr, ws, wt = w*p, w*q, w*r, w*s, w*t
+            b0, b1, b2, b3, b4 = b0 + wp, b1 + wq, b2 + wr, b3 + ws, b4 + wt
+            a00, a10, a11, a20, a21 = a00 + wp*p, a10 + wp*q, a11 + wq*q, a20 + wp*r, a21 + wq*r
+            a22, a30, a31, a32, a33 = a22 + wr*r, a30 + wp*s, a31 + wq*s, a32 + wr*s, a33 + ws*s
+            a40, a41, a42, a43, a44 = a40 + wp*t, a41 + wq*t, a42 + wr*t, a43 + ws*t, a44 + wt*t
+        B[k, 0], B[k, 1], B[k, 2], B[k, 3], B[k, 4] = b0, b1, b2, b3, b4
+        A[0, 0], A[1, 0], A[1, 1] = A[0, 0] + a00, A[1, 0] + a10, A[1, 1] + a11
+        A[2, 0], A[2, 1], A[2, 2] = A[2, 0] + a20, A[2, 1] + a21, A[2, 2] + a22
+        A[3, 0], A[3, 1], A[3, 2], A[3, 3] = A[3, 0] + a30, A[3, 1] + a31, A[3, 2] + a32, A[3, 3] + a33
+        A[4, 0], A[4, 1], A[4, 2] = A[4, 0] + a40, A[4, 1] + a41, A[4, 2] + a42
+        A[4, 3], A[4, 4] = A[4, 3] + a43, A[4, 4] + a44
+
+
+# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #5c1d0f34
+@_jit
+def _path_of_five(QQ, X, ends, v, m, length, top, thresholds, steps, times):
+    "`_path` for five components."
+    A, B = np.empty((5, 5)), np.empty((len(v), 5))
+    for t in thresholds:
+        for _ in range(steps):
+            _refit_five(X, ends, v, m, t*top, A, B)
+            _solve(A, B, v)
+            _square_form(v, m)
+        _lengths(QQ, X, ends, v, m, length)
+        for i in range(len(times)): times[i] += length[i] <= t*top*(1 + 1e-6)
+
+
+# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #5c1d0f36
+@_jit
 def _credibility_task(Q, label, count, residual, way, thresholds, steps):
     "`count` = credibility in one task, `residual` that of the plain fit; Q has a multiple of five rows."
     c, n = Q.shape
     X, QQ, ends, place = _by_class(Q, label, way)
-    A, B, v, m = np.empty((c, c)), np.empty((way, c)), np.zeros((way, c)), np.empty(len(QQ))
-    length, weight = np.empty(X.shape[1]), np.empty(X.shape[1])
+    v, m, length = np.zeros((way, c)), np.empty(len(QQ)), np.empty(X.shape[1])
     times, top = np.zeros(n, np.int64), 0.
     for i in range(n):
         for a in range(c): v[label[i], a] += Q[a, i]
@@ -141,13 +209,10 @@ def _credibility_task(Q, label, count, residual, way, thresholds, steps):
     for i in range(n):
         top = max(top, length[i])
         residual[i] = length[place[i]]
-    for t in thresholds:
-        for _ in range(steps):
-            for i in range(len(weight)): weight[i] = min(1., t*top/max(length[i], 1e-12))
-            _refit(QQ, X, ends, weight, m, A, B, v)
-            _lengths(QQ, X, ends, v, m, length)
-        for i in range(n): times[i] += length[i] <= t*top*(1 + 1e-6)
+    if c == 5: _path_of_five(QQ, X, ends, v, m, length, top, thresholds, steps, times)
+    else: _path(QQ, X, ends, v, m, length, top, thresholds, steps, times)
     for i in range(n): count[i] = times[place[i]]
+
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #345f296c
 def _by_fives(Q):
@@ -177,11 +242,12 @@ def credibility_numba(
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #f8f4f775
 @_jit
-def _join(u, order, m, gram, C, R, S, v, w):
-    "Take sample u as the m-th: R = inverse Cholesky factor of (gram + 1)/2 + 1/C, S = R'R; v, w buffers."
-    order[m] = u
-    for j in range(m): w[j] = _f(.5)*(gram[u, order[j]] + _f(1))
-    rest = _f(.5)*(gram[u, u] + _f(1)) + _f(1)/C
+def _join(u, m, gram, K, C, R, S, v, w):
+    "Take sample u as the m-th: column m of K, R = inverse Cholesky factor of K/2 + 1/C, S = R'R; v, w buffers."
+    g, Ku = gram[u], K[u]
+    for i in range(len(g)): K[i, m] = g[i] + _f(1)
+    for j in range(m): w[j] = _f(.5)*Ku[j]
+    rest = _f(.5)*Ku[m] + _f(1)/C
     for j in range(m):
         Rj, total = R[j], _f(0)
         for i in range(j + 1): total += Rj[i]*w[i]
@@ -220,28 +286,21 @@ def _regress(S, label, C, steps, u, a):
         for k in range(way):
             gk, Pk = g[k], P[k]
             for j in range(m): gk[j] -= Pk[j]
-        _products(g, S, a)
+        _products(g, S[:m], a)
         for k in range(way):
             uk, gk, ak = u[k], g[k], a[k]
             for j in range(m): uk[j] = _f(2)*(gk[j] - ak[j]/C)
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #41f98d63
 @_jit
-def _fit_and_label(gram, S, order, m, n, label, C, u, logits):
+def _fit_and_label(K, S, order, m, n, label, C, u, logits):
     "A regression on the first m of `order`, from logits u; `logits` (way, query) and `label` of queries."
-    way, wide = u.shape
-    inverse, K = np.zeros((wide, wide), _f), np.zeros((len(gram) - n, wide), _f)
-    a = np.zeros((way, wide), _f)
-    known = np.empty(m, np.int64)
-    for j in range(m):
-        known[j], row, Sj = label[order[j]], inverse[j], S[j]
-        for i in range(m): row[i] = Sj[i]
-    _regress(inverse, known, C, 30, u, a)
-    for i in range(len(K)):
-        g, Ki = gram[n + i], K[i]
-        for j in range(m): Ki[j] = g[order[j]] + _f(1)
-    _products(a, K, logits)
-    for i in range(len(K)): label[n + i] = np.argmax(logits[:, i])
+    a, known = np.zeros_like(u), np.empty(m, np.int64)
+    for j in range(m): known[j] = label[order[j]]
+    _regress(S, known, C, 30, u, a)
+    _products(a, K[n:], logits)
+    for i in range(logits.shape[1]): label[n + i] = np.argmax(logits[:, i])
+
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #c8e09037
 @_jit
@@ -270,22 +329,24 @@ def _most_credible(label, waiting, score, k):
     return best
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #35c3d2f8
-# long: the rounds of one task share eleven buffers
+# long: the rounds of one task share a dozen buffers
 @_jit
 def _ici_tasks(gram, Q, known, logits, C, add, thresholds, steps):
     "LR+ICI from inner products, components Q and the support's classes; `logits`: (task, way, query)."
     way, N, n = logits.shape[1], gram.shape[1], known.shape[1]
     order, label, waiting = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.bool_)
-    R, S, v, w = np.empty((N, N), _f), np.empty((N, N), _f), np.empty(N, _f), np.empty(N, _f)
+    wide = (N + 7)//8*8
+    K, R, S = np.empty((N, wide), _f), np.empty((N, wide), _f), np.empty((N, wide), _f)
+    v, w = np.empty(N, _f), np.empty(N, _f)
     count, score = np.empty(N, np.int64), np.empty(N)
     for t in range(len(gram)):
         g, out, m, u = gram[t], logits[t], n, np.zeros((way, (n + 7)//8*8), _f)
-        R[:], S[:], count[:], score[:], label[:], waiting[:] = 0, 0, 0, 0, 0, True
+        K[:], R[:], S[:], count[:], score[:], label[:], waiting[:] = 0, 0, 0, 0, 0, 0, True
         for i in range(n):
-            label[i], waiting[i] = known[t, i], False
-            _join(i, order, i, g, C, R, S, v, w)
+            order[i], label[i], waiting[i] = i, known[t, i], False
+            _join(i, i, g, K, C, R, S, v, w)
         while True:
-            _fit_and_label(g, S, order, m, n, label, C, u, out)
+            _fit_and_label(K, S, order, m, n, label, C, u, out)
             if m == N: break
             claims = _claims(label, waiting, way)
             if claims.max() > add:
@@ -294,8 +355,8 @@ def _ici_tasks(gram, Q, known, logits, C, add, thresholds, steps):
             for k in range(way):
                 for _ in range(min(add, claims[k])):
                     best = _most_credible(label, waiting, score, k)
-                    waiting[best] = False
-                    _join(best, order, m, g, C, R, S, v, w)
+                    order[m], waiting[best] = best, False
+                    _join(best, m, g, K, C, R, S, v, w)
                     m += 1
             u = _start_of_round(order, m, n, u, out)
 
