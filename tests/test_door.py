@@ -169,7 +169,10 @@ def test_a_folder_becomes_features_and_a_stopped_run_goes_on(pictures, monkeypat
     (["--model", "torchvision:resnet18", "--weights", "none.pt"], "There are no weights at 'none.pt'"),
     (["--model", "torchvision:resnet18", "--weights", "other.pt"], "The weights do not fit resnet18"),
     (["--model", "torchvision:resnet18", "--weights", "resnet18.pt", "--out", "f.csv"], "must end in .npz"),
-    (["--model", "no_such_library:net"], "cannot be imported")])
+    (["--model", "no_such_library:net"], "cannot be imported"),
+    (["--model", "torchvison:resnet18"], "did you mean torchvision:resnet18"),
+    (["--model", "json:backbone"], "has no attribute 'backbone'"),
+    (["--model", "torchvision:resnet18", "--weights", "images/ant/00.png"], "cannot be read")])
 def test_what_cannot_be_embedded(pictures, monkeypatch, args, words):
     monkeypatch.chdir(pictures)
     with pytest.raises(InputError) as e: said("embed", "images", *args)

@@ -7,6 +7,7 @@ import tracemalloc
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -196,6 +197,18 @@ def test_memory_does_not_grow_with_the_number_of_tasks():
         tracemalloc.stop()
         return top
     assert peak(8*1024) < 1.2*peak(2*1024)
+
+def test_rows_are_the_same_in_memory_in_a_folder_and_read_again(tmp_path):
+    "Words are kept once, counts in 32 bits; what the rows say is the same wherever they come from."
+    ask = dict(methods=["simpleshot", "protonet"], spec=[FOUR, FOUR.replace(marginal="dirichlet(2)")], n_tasks=30)
+    kept, written, read = evaluate(cloud(), **ask), *(evaluate(cloud(), **ask, out=tmp_path) for _ in range(2))
+    pd.testing.assert_frame_equal(written, read, check_categorical=False)
+    kept, written = (rows.sort_values(KEY, ignore_index=True).drop(columns="seconds") for rows in (kept, written))
+    pd.testing.assert_frame_equal(kept[list(written)], written, check_categorical=False)
+    assert {str(kept[k].dtype) for k in ("method", "content", "parameters", "note")} == {"category"}
+    assert kept.task.max() == 29 and kept.dtypes["task"] == np.int32 and len(kept) == 120
+    as_text = read.astype({k: object for k in read.select_dtypes("category")})
+    pd.testing.assert_frame_equal(compare_methods(read), compare_methods(as_text), check_dtype=False)
 
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     "What was written before the interruption is not computed again, and nothing is lost."

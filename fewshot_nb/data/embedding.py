@@ -6,7 +6,7 @@
 __all__ = ['PART', 'images_in', 'backbone_from', 'embed_folder']
 
 # %% ../../nbs/api/135_data_embedding.ipynb #80a1dfa2
-import importlib, os, sys
+import difflib, importlib, os, sys
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
@@ -150,7 +150,9 @@ def _own(module, name, weights=None):
     if os.getcwd() not in sys.path: sys.path.append(os.getcwd())
     try: function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as e:
-        raise InputError(f"The model {module}:{name} cannot be imported ({e}): check module and function.") from None
+        near = difflib.get_close_matches(module, ["torchvision", "timm", "open_clip"], 1)
+        meant = f"did you mean {near[0]}:{name}" if near else "check module and function"
+        raise InputError(f"The model {module}:{name} cannot be imported ({str(e).rstrip('.')}): {meant}.") from None
     made = function()
     model, transform = made if isinstance(made, tuple) else (made, None)
     if not isinstance(model, nn.Module):

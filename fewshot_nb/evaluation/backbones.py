@@ -131,7 +131,7 @@ class Comparison:
     ):
         self.tasks, self.backbones = tasks, list(backbones)
         found = [_lines_of_kind(rows, labels, self.backbones)
-                 for _, rows in tasks.groupby(["shot", "marginal"], sort=False)]
+                 for _, rows in tasks.groupby(["shot", "marginal"], sort=False, observed=True)]
         lines = pd.concat([lines for lines, _ in found], ignore_index=True)
         self.numbers = _adjusted(lines, len(self.backbones))  # accuracies and differences in 0..1
         self.notes = tuple(dict.fromkeys(n for _, notes in found for n in notes))
@@ -151,9 +151,10 @@ class Comparison:
 def _lines_of_kind(rows, labels, backbones):
     "A line for each method on one kind of task, and remarks on intervals that cannot be had."
     lines, notes, drawn = [], [], None
-    wide = rows.pivot_table(index=["method", "task"], columns="data", values="accuracy", sort=False)[backbones]
+    wide = rows.pivot_table(index=["method", "task"], columns="data", values="accuracy", sort=False,
+                            observed=True)[backbones]
     spec, seed, n = _spec_of(rows.iloc[0]), int(rows.seed.iloc[0]), rows.task.nunique()
-    for method, scores in wide.groupby(level="method", sort=False):
+    for method, scores in wide.groupby(level="method", sort=False, observed=True):
         drawn = drawn or list(task_stream(labels, spec, n, seed)) if not spec.within else None
         means = scores.mean()
         first, second = means.sort_values(ascending=False, kind="stable").index[:2]

@@ -8,13 +8,15 @@ __all__ = ['TASK_KIND', 'METHOD_IDENTITY', 'compare_methods', 'image_intervals',
 # %% ../../nbs/api/570_evaluation_compare.ipynb #8789be7e
 import numpy as np, pandas as pd
 from ..core import InputError
-from .calibration import expected_calibration_error
+from .calibration import GAPS, expected_calibration_error
 from .intervals import over_images, over_tasks, paired
 from ..samplers import TaskSpec, task_stream
 
 # %% ../../nbs/api/570_evaluation_compare.ipynb #c26bd172
 TASK_KIND = ["data", "content", "base", "way", "shot", "n_query", "protocol", "within", "seed"]  # and the marginal
 METHOD_IDENTITY = ["method", "implementation", "parameters"]
+_NEEDED = ["marginal", "task", "transductive", "accuracy", "balanced_accuracy", "macro_f1", "seconds", "redrawn", "note",
+           "log_loss", *GAPS]  # of the other columns nothing is asked here, and of many rows a copy is large
 
 def compare_methods(
     rows: pd.DataFrame,  # what `evaluate` gives
@@ -22,10 +24,10 @@ def compare_methods(
 ) -> pd.DataFrame:
     """One line for each method and kind of task. Accuracies are in 0..1, `*_half` are half widths of intervals,
     `change` is from balanced queries, `versus` is to the best inductive method, `behind` to the best of all."""
-    lines = []
-    for kind, same in rows.groupby(TASK_KIND, sort=False):
+    lines, rows = [], rows[[k for k in [*TASK_KIND, *METHOD_IDENTITY, *_NEEDED] if k in rows]]
+    for kind, same in rows.groupby(TASK_KIND, sort=False, observed=True):
         balanced = same[same.marginal == "balanced"]
-        for marginal, tasks in same.groupby("marginal", sort=False):
+        for marginal, tasks in same.groupby("marginal", sort=False, observed=True):
             about = dict(zip(TASK_KIND, kind), marginal=marginal)
             lines += _lines_of(about, tasks, balanced[:0] if marginal == "balanced" else balanced, level)
     return pd.DataFrame(lines)
@@ -33,7 +35,7 @@ def compare_methods(
 # %% ../../nbs/api/570_evaluation_compare.ipynb #aff3d948
 def _lines_of(about, rows, balanced, level):
     "The lines of one kind of task."
-    methods = {who: t.set_index("task") for who, t in rows.groupby(METHOD_IDENTITY, sort=False)}
+    methods = {who: t.set_index("task") for who, t in rows.groupby(METHOD_IDENTITY, sort=False, observed=True)}
     inductive = {who: t.accuracy.mean() for who, t in methods.items() if not t.transductive.iloc[0]}
     best = max(inductive, key=inductive.get, default=None)
     first = max(methods, key=lambda who: methods[who].accuracy.mean())
@@ -94,7 +96,7 @@ def image_intervals(
                          "leave them out.")
     table = []
     kind = ["way", "shot", "n_query", "marginal", "protocol"]
-    for key, t in rows.groupby([*METHOD_IDENTITY, *kind, "seed"], sort=False):
+    for key, t in rows.groupby([*METHOD_IDENTITY, *kind, "seed"], sort=False, observed=True):
         spec, seed, t = TaskSpec(*key[3:-1]), key[-1], t.sort_values("task")
         line = dict(method=key[0], shot=spec.typical_shot, marginal=str(spec.marginal), accuracy=t.accuracy.mean())
         line["over_tasks"] = over_tasks(t.accuracy).half

@@ -369,6 +369,7 @@ class _Run:
         self.asked, self.results, self.pieces = asked, results, _pieces(plan, asked)
         self.in_order = sorted(self.pieces, key=lambda p: (p.kind, p.place))
         self.done = _tasks_done(results, [p.head for p in self.in_order], asked.calibration)
+        self.all_mine = not self.done  # whether all rows come from this run
         self.tables, self.warm, self.drawn = {}, set(), set()
         self.bar = _Bar(self.pieces, asked.n_tasks)
 
@@ -379,7 +380,8 @@ class _Run:
             if (p.kind, p.label) not in self.warm: _warm_up(p.method, tasks, p.spec, self.asked)
             start = time.perf_counter()
             rows = _block_rows(p.label, p.method, p.head, p.spec, tasks, self.asked)
-            _keep(rows, self.tables.setdefault((p.kind, p.place), []), self.results, tasks.start)
+            if self.results is not None: _keep(rows, self.results, tasks.start)
+            if self.all_mine: self.tables.setdefault((p.kind, p.place), []).append(_numbers(rows, p.head))
             self.done[key], seconds = len(tasks), time.perf_counter() - start
             self.warm.add((p.kind, p.label))
         self.bar.done(p, tasks, seconds)
@@ -399,12 +401,15 @@ def all_blocks(self: _Run, p, limit):
     self.drawn.add(p.kind)
 
 @patch
-def rows(self: _Run, pieces, limit):
-    "All rows of these pieces: kind by kind, block by block, method by method."
-    if self.results is not None: return _only_asked(self.results.read(), [p.head for p in pieces], limit)
-    blocks = [(p.kind, i, p.place, rows) for p in pieces
+def rows(self: _Run, pieces, limit, last=False):
+    "All rows of these pieces, kind by kind, and block by block where there is no folder; `last`: forget them here."
+    if not self.all_mine: return _few_words(_only_asked(self.results.read(), [p.head for p in pieces], limit))
+    blocks = [(p.kind, 0 if self.results else i, p.place, p.head, rows) for p in pieces
               for i, rows in enumerate(self.tables.get((p.kind, p.place), []))]
-    return pd.concat([b[-1] for b in sorted(blocks, key=lambda b: b[:3])], ignore_index=True)
+    blocks.sort(key=lambda b: b[:3])
+    if last: self.tables = {}
+    else: blocks = [(*b[:-1], dict(b[-1])) for b in blocks]
+    return _joined([b[3] for b in blocks], [b[4] for b in blocks], self.results is not None)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #cf4a6fdd
 _WORTH_A_TABLE = 5  # seconds of work left, from which on it is worth while to look at what is there
@@ -419,7 +424,7 @@ def _streamed(plan, asked, results, auto=False, seen=None):
             if seen is not None and _table_is_due(run.pieces, i) and run.bar.rest() > _WORTH_A_TABLE:
                 through = run.pieces[:i + 1]
                 seen(run.rows([q for q in run.in_order if q.kind == p.kind and q in through], limit))
-    return run.rows(run.in_order, limit)
+    return run.rows(run.in_order, limit, last=True)
 
 def _table_is_due(pieces, i) -> bool:
     "Whether a piece completes the cheap ones of its kind, or refines its table."
@@ -429,11 +434,39 @@ def _table_is_due(pieces, i) -> bool:
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #6e1b8079
 def _row_key(head): return tuple(head[k] for k in EVALUATION_KEYS[:-1])
 
-def _keep(rows, table, results, start):
-    "Write the rows of a block, or hold them where there is no folder."
-    if results is None: return table.append(rows)
+def _keep(rows, results, start):
+    "Write the rows of a block."
     about = {k: rows[k].iloc[0] for k in EVALUATION_KEYS[:-1]}
     results.write(rows, float(rows.seconds.sum()), {**about, "task": start})
+
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #3e0a9c12
+_COUNTS = ["way", "shot", "n_query", "task", "queries", "redrawn"]  # 32 bits are enough
+
+def _numbers(rows, head) -> dict:
+    "The columns of a block that its head does not know."
+    return {k: v.to_numpy() for k, v in rows.items() if k not in head}
+
+def _few_words(rows):
+    "Rows whose text is kept as categories, and counts in 32 bits."
+    kinds = {k: "category" for k in rows if pd.api.types.is_string_dtype(rows[k])}
+    kinds |= {k: np.int32 for k in _COUNTS if k in rows and rows[k].dtype == np.int64}
+    return rows.astype(kinds)
+
+def _joined(heads, blocks, keys_first=False):
+    "Rows of all blocks, which are emptied, with the heads that they share."
+    sizes, columns = [len(b["task"]) for b in blocks], {}
+    for name in heads[0]:
+        values, place = np.unique([h[name] for h in heads], return_inverse=True)
+        repeated = np.repeat(place.astype(np.int32), sizes)
+        if isinstance(heads[0][name], str): columns[name] = pd.Categorical.from_codes(repeated, values)
+        else: columns[name] = values[repeated]
+    for name in list(blocks[0]): columns[name] = np.concatenate([b.pop(name) for b in blocks])
+    for name in _COUNTS:
+        if columns[name].dtype == np.int64: columns[name] = columns[name].astype(np.int32)
+    if keys_first: columns = {k: columns[k] for k in [*EVALUATION_KEYS, *columns]}
+    return pd.DataFrame(columns, copy=False)
+
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #14353d79
 def _most_tasks(bank, specs):
@@ -457,7 +490,7 @@ def _tasks_needed(run) -> int:
 
 def _settled(rows, n_tasks, drawn, bank):
     "Whether more tasks of one kind would not narrow the interval over classes of any method."
-    found = rows[rows.task < n_tasks].groupby("method", sort=False).accuracy
+    found = rows[rows.task < n_tasks].groupby("method", sort=False, observed=True).accuracy
     return all(enough_tasks(x.to_numpy(), drawn, bank.labels) for _, x in found)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #aa4cda59
