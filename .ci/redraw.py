@@ -25,7 +25,7 @@ retina = "--InlineBackend.figure_formats=retina"
 
 def light_png(
     picture: str,  # a PNG in base64
-    heavy: int = 80_000,  # bytes in base64 that a picture may weigh
+    heavy: int = 70_000,  # bytes in base64 that a picture may weigh
 ) -> str:
     "The same picture with a palette. What is too heavy (sheets of blur) gives up colours, then pixels."
     image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")

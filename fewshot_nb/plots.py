@@ -120,6 +120,7 @@ def plane(
     colour: str = "blue",  # one of `COLOURS`
     marker: str = "o",  # matplotlib's marker of this model
     base=None,  # the value of `by` whose point is drawn larger
+    named: str = "all",  # which points have their value beside them: all, or the two ends
     ax=None,  # draw into these axes instead of new ones
 ):
     "Axes with mean and standard deviation over seeds for each value of `by` (as Fig. 4 of Boutin et al. 2022)."
@@ -132,7 +133,7 @@ def plane(
     if base in mean.index: ax.plot(*mean.loc[base], ms=10, **marks)
     arrow = dict(arrowstyle="-|>", color=ink, lw=1.5)
     if len(mean) > 1: ax.annotate("", mean.iloc[-1], mean.iloc[-2], arrowprops=arrow)
-    for value, point in mean.iterrows():
+    for value, point in (mean if named == "all" else mean.iloc[[0, -1]]).iterrows():
         ax.annotate(f"{value:g}", point, xytext=(5, 5), textcoords="offset points", fontsize=7, color=ink)
     if human is not None: ax.plot(*human, "*", color=COLOURS["black"], ms=14, label="people")
     ax.set(xlabel="diversity (mean standard deviation of critic features)",

@@ -160,6 +160,41 @@ def test_experiment_pages_fold_their_code():
             folded = re.search(r"^#\| (code-fold: true|echo: false|hide)", source, re.M)
             assert cell["cell_type"] != "code" or folded, source
 
+def test_experiment_pages_say_how_they_were_made():
+    "By code, from the committed rows: profile, data, seeds, day, machine, command."
+    for path in sorted((root/"nbs").glob("exp_*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        said = [c for c in cells if c["cell_type"] == "code" and "exp.made()" in "".join(c["source"])]
+        assert len(said) == 1, f"{path.name}: one cell calls exp.made()"
+        if not (root/"nbs/results"/path.stem).is_dir(): continue
+        shown = "".join("".join(o["data"].get("text/html", "")) for o in said[0]["outputs"])
+        assert f"fewshot_nb run {path.stem} --profile" in shown, f"{path.name}: python .ci/redraw.py nbs/{path.name}"
+
+def shown_expression(source):
+    "The expression at the end of a cell whose value a notebook shows; None where there is none, or it says nothing."
+    if source.rstrip().endswith(";") or re.search(r"^#\| *(export|hide$|eval: *false)", source, re.M): return None
+    lines = source.splitlines()
+    body = ast.parse("\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in lines)).body
+    if not body or not isinstance(body[-1], ast.Expr): return None
+    text = ast.unparse(body[-1].value)
+    silent = r"(test_\w+|show_doc|refuse_\w+|np\.save\w*|\w+\.(append|update|train|eval|write|export|close|mkdir))\("
+    return None if re.match(silent, text) else text
+
+def test_what_is_a_shown_expression():
+    assert shown_expression("a = 1\na + 1") == "a + 1" and shown_expression("print(1)") == "print(1)"
+    assert shown_expression("plot(a);") is None and shown_expression("test_eq(1, 1)") is None
+    assert shown_expression("#| hide\na") is None and shown_expression("#| eval: false\na") is None
+
+def test_what_a_notebook_shows_is_there():
+    "In a notebook that is committed with outputs: whoever adds a cell executes it (`python .ci/redraw.py NOTEBOOK`)."
+    empty = []
+    for path in sorted((root/"nbs").rglob("*.ipynb")):
+        cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+        if not any(c["outputs"] for c in cells): continue
+        found = [(c, shown_expression("".join(c["source"]))) for c in cells if not c["outputs"]]
+        empty += [f"{path.relative_to(root)} {c['id']}: {text[:60]}" for c, text in found if text]
+    assert not empty, "\n".join(empty)
+
 def test_results_and_chapters_link_to_each_other():
     "A chapter says which results use it, and each of these says so too."
     for path in sorted((root/"nbs").glob("exp_*.ipynb")):
@@ -231,6 +266,16 @@ def test_every_link_inside_the_site_leads_somewhere(site):
             if not place.exists() or anchor and place in anchors and anchor not in anchors[place]:
                 broken.append(f"{path.relative_to(folder)}: {link['href']}")
     assert not broken, "\n".join(sorted(set(broken))[:40])
+
+def test_code_holds_no_links_and_a_page_says_how_to_open_it(site):
+    _, folder = site
+    wrong = []
+    for path in sorted(folder.rglob("*.html")):
+        page = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        code = "\n".join(block.text for block in page.find_all("pre"))
+        if re.search(r"\]\(\S+\.html", code): wrong.append(f"{path.name}: a link inside code")
+        if "jupyter lab nbs/" not in page.text: wrong.append(f"{path.name}: no command that opens it")
+    assert not wrong, "\n".join(wrong)
 
 def test_search_finds_both_spellings(site, browser):
     "People write alpha-TIM, programs alpha_tim: both find a page in common among the first five."

@@ -3,6 +3,7 @@ import ast
 import json
 
 import house
+import parameters
 import pytest
 
 
@@ -46,3 +47,18 @@ def test_circles_methods_and_shared_names_are_found(tmp_path, monkeypatch):
     assert house.exported_methods() == ["a.f", "a: C.f = f"]
     for i in range(house.TOP + 1): (tmp_path/f"m{i}.py").write_text("")
     assert len(house.crowded()) > house.TOP
+
+
+def test_every_public_parameter_is_explained():
+    total, lacking = parameters.unexplained()
+    assert total > 3000 and not lacking, f"{len(lacking)} of {total} without a comment:\n" + "\n".join(lacking[:40])
+
+
+def test_a_parameter_without_a_comment_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(parameters, "PACKAGE", tmp_path)
+    (tmp_path/"a.py").write_text(
+        "__all__ = ['f', 'g', 'C']\ndef f(x, y=1):  # both\n    pass\ndef g(\n    x=1,  # a number\n): pass\n"
+        "class C:\n    def near(self, z):  # a point\n        pass\n    def _far(self, z): pass\n")
+    (tmp_path/"b.py").write_text(
+        "__all__ = ['D']\nclass D:\n    def near(self, z): pass\n    def other(self, z): pass\n")
+    assert parameters.unexplained() == (6, ["a.f(x)", "a.f(y)", "b.D.other(z)"])
