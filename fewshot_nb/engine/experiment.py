@@ -460,7 +460,7 @@ def given_what_it_asks(
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #ca443b84
 def bound_worker(
-    about: Experiment,
+    about: Experiment,  # the experiment
     worker,  # as `open_experiment` takes it
     profile: str,  # smoke, laptop, gpu, paper
     data: str,  # a folder with the data, or glyphs
@@ -586,7 +586,7 @@ def _made_line(self: OpenExperiment, profile, data, rows, made):
     days = sorted({str(start)[:10] for start in made.start})
     seeds = sorted(rows.seed.dropna().unique()) if "seed" in rows else []
     minutes = made.seconds.sum()/60
-    return {"profile": profile, "data": data, "rows": len(rows), "seeds": _listed(seeds) or None,
+    return {"profile": profile, "data": data, "rows": len(rows), "seeds": _listed(seeds) or "–",
             "made": " to ".join(dict.fromkeys([days[0], days[-1]])), "computed": _duration(minutes),
             "machine": _listed(made.device.unique()), "again": f"fewshot_nb run {self.name} --profile {profile}"}
 

@@ -251,7 +251,7 @@ def _say(line, done, all_kinds):
 # long: each parameter is explained on a line of its own
 def rehearse(
     names: list,  # experiments
-    profile: str = "paper",
+    profile: str = "paper",  # smoke, laptop, gpu, paper
     data: str = "auto",  # as the notebooks' parameter
     seed: int = 0,  # added to the profile's seeds
     jobs: int | None = None,  # how many are rehearsed at once; None: one

@@ -489,6 +489,7 @@ def _named_as_today(table):
     words = "precision" in table.column_names and not pa.types.is_floating(table.schema.field("precision").type)
     return table.rename_columns({"precision": "arithmetic"}) if words else table
 
+# %% ../../nbs/api/500_engine_results.ipynb #b00c0e02
 def committed_rows(
     experiment: str,  # "exp_beta", or "beta"
     failed: bool = False,  # keep the rows of settings that failed

@@ -21,7 +21,7 @@ from ..losses import tim_gradient
 def class_weights(
     labels: Int[Tensor, "task shot"],  # classes of the support, 0..way-1, each at least once in every task
     way: int,  # how many classes
-    dtype=torch.float32,
+    dtype=torch.float32,  # of the weights
 ) -> Float[Tensor, "task shot"]:
     "What each sample of a support counts where all classes count alike; 1 in sum."
     counts = one_hot(labels, way, dtype).sum(1)

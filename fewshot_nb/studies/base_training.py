@@ -167,7 +167,8 @@ def base_training_row(
     told = _told(model, base, novel, s.crop, 2*s.tasks) | dict(train_seconds=state.seconds)
     about = dict(parameters=parameter_count(model), base_images=base.n, base_classes=base.classes,
                  validation_classes=validation.classes, novel_classes=novel.classes)
-    save_weights(model, Path(folder)/"weights"/f"{which}-{name}.safetensors", dict(vars(s), images=which, **about, **told))
+    place = Path(folder)/"weights"/f"{which}-{name}.safetensors"
+    save_weights(model, place, dict(vars(s), images=which, **about, **told))
     checkpoint.unlink(missing_ok=True)
     return dict(about, **told, curve=json.dumps(_curve(state, epoch)))
 

@@ -72,9 +72,9 @@ def support_answers(
     features: str,  # a bank of features
     data: str,  # where features are found
     m,  # a method instance
-    spec: TaskSpec,
-    tasks: int,
-    seed: int,
+    spec: TaskSpec,  # the kind of task
+    tasks: int,  # how many
+    seed: int,  # of the tasks
     device="cpu",  # where the method runs
 ) -> Answers:
     "How a method answers the tasks of `drawn_tasks`."

@@ -120,7 +120,11 @@ class Rehearsal:
         around=contextlib.nullcontext,  # gives a context for the time of these steps, say to stop a clock
     ): self.steps, self.around, self.trainings = steps, around, {}
 
-    def add(self, key, training):
+    def add(
+        self,
+        key,  # the name of the training
+        training,  # what it took
+    ):
         "A training that is continued in stretches is one training: its last stretch says how long it is."
         known = self.trainings.get(key, training)
         self.trainings[key] = max(known, training, key=lambda t: t.steps)
