@@ -412,6 +412,8 @@ class TaskSpec:
     within: str | None = None  # all classes of a task from one group; the word names the kind of group: "alphabet"
     order: str = "grouped"  # of the support: "grouped" 0 0 1 1 2 2, or "interleaved" 0 1 2 0 1 2
     skip_small: bool = False  # with `within`: leave out groups with fewer than `way` classes, do not refuse them
+    apart: str | None = None  # support and queries from different groups of samples; the word names the kind: "drawer"
+    together: str | None = None  # support and queries from the same half of the groups: what `apart` is held against
     noise: float = 0.  # share of the support, 0 to below 1, that shows another class of the task than its label says
 
     def __post_init__(self):
@@ -424,6 +426,7 @@ class TaskSpec:
         choose(self.protocol, ("disjoint", "veilleux2021"), "protocol")
         choose(self.order, ("grouped", "interleaved"), "support order")
         object.__setattr__(self, "noise", _checked_noise(self.noise))
+        _check_sides(self)
         object.__setattr__(self, "marginal", marginal(self.marginal))
         for way in self.each_way:
             _check_marginal(self, way)
@@ -432,6 +435,14 @@ class TaskSpec:
     def replace(self, **changes):  # fields by name
         "The same specification with some fields changed."
         return dataclasses.replace(self, **changes)
+
+def _check_sides(spec):
+    "Refuse groups of samples beside what is not drawn with them."
+    if not (spec.apart or spec.together): return
+    if spec.apart and spec.together:
+        raise InputError(f"apart={spec.apart!r} and together={spec.together!r} exclude each other: give one.")
+    if isinstance(spec.shot, Shots) or spec.noise or spec.protocol != "disjoint":
+        raise InputError("apart and together go with a whole number of shots, no noise and protocol='disjoint' only.")
 
 def _check_marginal(spec, way):
     "Refuse a marginal that does not fit one of the ways."
@@ -479,6 +490,7 @@ def protocol_word(self: TaskSpec) -> str:
     if isinstance(self.way, Ways): words.append(f"ways {self.way}")
     if isinstance(self.shot, Shots): words.append(f"shots {self.shot}")
     if self.noise: words.append(f"noise {_number(self.noise)}")
+    words += [f"{name} {getattr(self, name)}" for name in ("apart", "together") if getattr(self, name)]
     return "; ".join(words)
 
 # %% ../nbs/api/200_samplers.ipynb #1fa49f48
@@ -489,7 +501,7 @@ def _protocol_fields(word) -> dict:
     found = dict(protocol=first)
     for part in rest:
         name, _, value = part.partition(" ")
-        field = {"ways": "way", "shots": "shot", "noise": "noise"}
+        field = {"ways": "way", "shots": "shot", "noise": "noise", "apart": "apart", "together": "together"}
         try: found[field[name]] = float(value) if name == "noise" else value
         except (KeyError, ValueError):
             raise InputError(f"The protocol {word!r} is unknown: write for example "
@@ -601,7 +613,7 @@ def _by_redrawing(rng, sizes, rows, of_row, place):
 # %% ../nbs/api/200_samplers.ipynb #37df0fc0
 class _Pool:
     "Sample indices by class and classes by group, from a bank or a plain array of labels."
-    def __init__(self, bank, groups=None):
+    def __init__(self, bank, groups=None, sample_groups=None):
         has = hasattr(bank, "labels")
         labels = np.asarray(bank.labels if has else bank)
         if labels.ndim != 1 or not len(labels):
@@ -620,7 +632,19 @@ class _Pool:
         known = getattr(bank, "group_names", None) if has else None
         self.group_names = [str(known[g]) if known is not None else str(g) for g in group_names]
         self.order, self.sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
+        self.sides = None if sample_groups is None else _checked_sides(sample_groups, len(labels))
         self.starts = self.sizes.cumsum() - self.sizes
+
+# %% ../nbs/api/200_samplers.ipynb #01c57df3
+def _checked_sides(sample_groups, n):
+    "The group of each sample, numbered 0, 1, ..."
+    found = np.asarray(sample_groups)
+    if found.shape != (n,):
+        raise InputError(f"sample_groups has the shape {found.shape}, but there are {n} samples: "
+                         "give the group of each.")
+    names, found = np.unique(found, return_inverse=True)
+    if len(names) < 2: raise InputError("All samples are of one group: apart and together need two or more.")
+    return found
 
 # %% ../nbs/api/200_samplers.ipynb #eb4e4e67
 def _groups(pool, spec):
@@ -680,6 +704,7 @@ def _draw_block(pool, spec, groups, seed, number):
     for_classes, for_support, for_counts, for_queries, for_order, *_ = streams
     way, shot = spec.way, spec.shot
     classes = _draw_classes(for_classes, groups, way)
+    if spec.apart or spec.together: return _sided_block(pool, spec, classes, streams, number)
     if isinstance(shot, Shots) or spec.noise: return _uneven_block(pool, spec, classes, streams, number)
     sizes, starts = pool.sizes[classes].ravel(), pool.starts[classes].ravel()
     support = distinct(for_support, sizes, np.full(len(sizes), shot)).reshape(-1, shot)
@@ -825,6 +850,44 @@ def _queries_beside(rng, spec, support, taken, sizes, need):
     held[np.arange(held.shape[1]) < taken[:, None]] = support
     return _beside(held, distinct(rng, sizes - taken, need), need)
 
+# %% ../nbs/api/200_samplers.ipynb #cefb43e2
+def _sided_block(pool, spec, classes, streams, number):
+    "A block whose support comes from half of the groups of samples."
+    for_sides, for_support, for_counts, for_queries, for_order = (streams[k] for k in (5, 1, 2, 3, 4))
+    most = pool.sizes.max()
+    place = np.arange(most) < pool.sizes[:, None]
+    members = np.where(place, pool.order[np.minimum(pool.starts[:, None] + np.arange(most), len(pool.order) - 1)], 0)
+    groups = pool.sides.max() + 1
+    first = for_sides.random((BLOCK, groups)).argsort(1) < groups//2  # which groups the support comes from
+    task = np.arange(BLOCK)[:, None, None]
+    mine = first[task, pool.sides[members[classes]]] & place[classes]
+    support, chosen = _chosen_of(for_support, mine, np.full(classes.shape, spec.shot), spec, pool, classes)
+    left = (mine & ~chosen) if spec.together else (place[classes] & ~mine)
+    counts, redrawn = _draw_counts(for_counts, spec, left.sum(2), pool, 0)
+    asked, _ = _chosen_of(for_queries, left, counts, spec, pool, classes)
+    cell = np.repeat(np.arange(classes.size), counts.ravel())
+    query, query_labels = _shuffled(for_order, members[classes.ravel()[cell], asked], counts, spec.n_query)
+    index = members[np.repeat(classes.ravel(), spec.shot), support].reshape(*classes.shape, spec.shot)
+    labels = np.broadcast_to(np.arange(spec.way)[:, None], index.shape)
+    if spec.order == "interleaved": index, labels = index.swapaxes(1, 2), labels.swapaxes(1, 2)
+    parts = (np.ascontiguousarray(a.reshape(BLOCK, -1)) for a in (index, query, labels, query_labels, classes))
+    return TaskBatch(*map(torch.from_numpy, parts), torch.from_numpy(redrawn), spec.order, number*BLOCK)
+
+# %% ../nbs/api/200_samplers.ipynb #b5dce84b
+def _chosen_of(rng, allowed, need, spec, pool, classes):
+    "Places of `need` (task, way) of the allowed (task, way, place), in random order, and a mask of them."
+    short = np.argwhere(allowed.sum(2) < need)
+    if len(short):
+        task, label = short[0]
+        raise InputError(f"Class {pool.names[classes[task, label]]!r} has {allowed[task, label].sum()} samples in half "
+                         f"of its {spec.apart or spec.together}s, but {need[task, label]} are needed: lower shot.")
+    keys = np.where(allowed, rng.random(allowed.shape), 2.)
+    order = keys.argsort(2)
+    first = np.arange(allowed.shape[2]) < need[..., None]
+    mask = np.zeros_like(allowed)
+    np.put_along_axis(mask, order, first, 2)
+    return order[first], mask
+
 # %% ../nbs/api/200_samplers.ipynb #1881a90e
 def task_stream(
     bank,  # a `Bank`, anything with `.labels`, or an array with the label of each sample
@@ -834,11 +897,14 @@ def task_stream(
     batch: int = BLOCK,  # tasks in each `TaskBatch` (the last one may be smaller)
     start: int = 0,  # number of the first task
     groups=None,  # (class,) the group of each class, for `within`; default: the bank's
+    sample_groups=None,  # (n,) the group of each sample, for `apart` and `together`
 ):
     "Yield the tasks `start`..`start + n_tasks - 1` in batches. More than 20 % redrawn counts give a warning."
     for name, value, least in [("n_tasks", n_tasks, 1), ("seed", seed, 0), ("batch", batch, 1), ("start", start, 0)]:
         _check_whole(name, value, least)
-    pool = _Pool(bank, groups)
+    pool = _Pool(bank, groups, sample_groups)
+    if pool.sides is None and (spec.apart or spec.together):
+        raise InputError(f"The {spec.apart or spec.together} of each sample is not known: give sample_groups=.")
     for way in spec.each_way:
         one = spec.replace(way=way)
         found = _groups(pool, one)
@@ -874,9 +940,11 @@ def draw_tasks(
     seed: int = 0,  # tasks with the same seed and number are the same
     start: int = 0,  # number of the first task
     groups=None,  # (class,) the group of each class, for `within`; default: the bank's
+    sample_groups=None,  # (n,) the group of each sample, for `apart` and `together`
 ) -> TaskBatch:
     "The tasks `start`..`start + n_tasks - 1` at once."
-    return next(iter(task_stream(bank, spec, n_tasks, seed, batch=n_tasks, start=start, groups=groups)))
+    return next(iter(task_stream(bank, spec, n_tasks, seed, batch=n_tasks, start=start, groups=groups,
+                                 sample_groups=sample_groups)))
 
 # %% ../nbs/api/200_samplers.ipynb #8f29bb33
 def rectangles(
