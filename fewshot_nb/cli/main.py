@@ -252,7 +252,7 @@ def _reproduce(
     engine: Annotated[str, typer.Option(help="local or slurm.")] = "local",
     jobs: Annotated[Optional[int], typer.Option(help="How many run at once.")] = None,
     data: Annotated[str, typer.Option(help="A folder with the data, or glyphs.")] = "auto",
-    out: _Out = Path(_OUT),
+    out: Annotated[str, typer.Option(help="The folder of all results; with --shard also s3://...")] = _OUT,
     seed: Annotated[int, typer.Option(help="Added to the profile's seeds.")] = 0,
     set: _Set = None,
     module: _Modules = None,
@@ -262,6 +262,8 @@ def _reproduce(
     mem: Annotated[int, typer.Option(help="Slurm: GB of memory a job.")] = 8,
     whole: Annotated[bool, typer.Option("--whole", help="Compute and draw in one run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell the jobs and the expected hours.")] = False,
+    shard: Annotated[Optional[str], typer.Option(
+        help="Compute only shard I/N, or auto in an array of Slurm, Kubernetes, SkyPilot; see merge.")] = None,
     rehearse: Annotated[bool, typer.Option(
         "--rehearse", help="Try every kind of job for two steps, and tell time and memory of the whole.")] = False,
     seconds: Annotated[float, typer.Option(
@@ -274,6 +276,7 @@ def _reproduce(
     chosen = experiment_names() if all else experiments
     if not chosen: raise InputError("Nothing to reproduce: name experiments (see `fewshot_nb list`) or give --all.")
     common = _grid_options(ctx, _pairs(set)) | dict(modules=_importable(module))
+    if shard: return _tell_shard(chosen, shard, common, engine, dry_run or rehearse or whole)
     if dry_run: return _tell_plan(chosen, common)
     if rehearse: return _tell_rehearsal(chosen, common, seconds)
     options = dict(partition=partition, gpus=gpus, time=time, mem=mem)
@@ -298,6 +301,7 @@ def _whole(name, value):
 
 def _from_here(out):
     "A folder of results that was typed starts in the current folder; the default starts at the project."
+    if "://" in str(out): return str(out)
     return out if str(out) == _OUT else Path(out).expanduser().absolute()
 
 def _place(data):
@@ -341,6 +345,28 @@ def _tell_rehearsal(experiments, common, seconds):
     _say(rehearsal_text(table))
     _say(f"table: {folder/('rehearsal-' + common['profile'] + '.csv')}")
     refuse_failures(table)
+
+# %% ../../nbs/api/960_cli_main.ipynb #fec5398d
+def _tell_shard(experiments, shard, common, engine, other):
+    "Compute one shard of each experiment and say where its file is."
+    from fewshot_nb.engine.reproduce import reproduce_shard
+    common = {k: v for k, v in common.items() if k != "jobs"}
+    if other or engine != "local":
+        raise InputError("--shard computes one part of a grid, here: leave out --engine, --whole, --dry-run and "
+                         "--rehearse.")
+    for file in reproduce_shard(experiments, shard, **common): _say(f"shard: {file}")
+
+@app.command("merge")
+def _merge(
+    shards: Annotated[list[str], typer.Argument(help="Folders or addresses (s3://...) with shards.")],
+    to: Annotated[Path, typer.Option(help="The folder of all results that the rows go to.")] = Path(_OUT),
+    partial: Annotated[bool, typer.Option("--partial", help="Also when shards are missing.")] = False,
+):
+    "Make rows of the shards that `reproduce --shard` computed; the same command then draws from them."
+    from fewshot_nb.engine.experiment import results_root
+    from fewshot_nb.engine.shards import merge_shards
+    for place, n in merge_shards(shards, results_root(_from_here(to)), partial).items():
+        _say(f"{n} {'shard' if n == 1 else 'shards'}: {results_root(_from_here(to))/place}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #59b28198
 @app.command("results")

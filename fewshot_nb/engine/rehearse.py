@@ -35,12 +35,13 @@ def job_kinds(
     largest = {}
     for s in grid:
         key = _words(s, numbers)
-        if key not in largest or work and work(s) > work(largest[key]): largest[key] = s
-    kept = list(largest)
-    if len(kept) > _MOST_KINDS: kept = _each_once(sorted(kept, key=lambda k: -work(largest[k])) if work else kept)
+        size = work(s) if work else 0
+        if key not in largest or size > largest[key][0]: largest[key] = size, s
+    kept = sorted(largest, key=lambda k: -largest[k][0])
+    if len(kept) > _MOST_KINDS: kept = _each_once(kept)
     stands_for = {k: [] for k in kept}
     for s in grid: stands_for[max(kept, key=lambda k: len(k & _words(s, numbers)))].append(s)
-    return [(largest[k], stands_for[k]) for k in kept]
+    return [(largest[k][1], stands_for[k]) for k in kept]
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #cfa6f2a2
 def _each_once(keys):

@@ -357,6 +357,18 @@ def _good_in(self: Results, path):
     table = _load(path) if self._is_mine(_meta(path)) else None
     return 0 if table is None else _n_good(table)
 
+# %% ../../nbs/api/500_engine_results.ipynb #0898e8d7
+@patch
+def keep_part(self: Results,
+    name: str,  # of the part, as `part_name` gives it
+    table,  # its rows, an arrow table
+    meta: dict,  # what it says about itself
+):
+    "Keep a part of another machine."
+    path = self.folder/name
+    with locked(self.folder/".parts"):
+        if self._good_in(path) < _n_good(table): _write_part(table, path, meta)
+
 # %% ../../nbs/api/500_engine_results.ipynb #0b43fc3f
 @patch
 def _parts(self: Results):

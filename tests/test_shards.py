@@ -1,0 +1,73 @@
+"Shards of a grid: computed by processes that are killed, merged, and equal to one run; see also shards_at_scale.py."
+import os, shutil, sys
+
+import pytest
+
+from fewshot_nb.core import InputError
+from fewshot_nb.engine import experiment as experiments
+from fewshot_nb.engine import reproduce as launch
+from fewshot_nb.engine.results import same_rows
+from fewshot_nb.engine.shards import merge_shards
+
+import shards_at_scale
+from small_notebooks import notebook
+
+def test_shards_in_a_folder_by_processes_that_are_killed(tmp_path):
+    assert "equal one run's" in shards_at_scale.all_at_once(str(tmp_path/"out"), 12, 2, (1., 2.))
+
+def moto_server():
+    "moto's server, beside this interpreter or where FEWSHOT_MOTO says."
+    return os.environ.get("FEWSHOT_MOTO") or shutil.which("moto_server", path=os.path.dirname(sys.executable))
+
+@pytest.mark.skipif(not moto_server(), reason='no S3-compatible server: pip install "moto[server]", or FEWSHOT_MOTO')
+def test_shards_in_an_object_store_by_processes_that_are_killed(monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
+        monkeypatch.setenv(name, "any")  # given back after the test
+    with shards_at_scale.s3(moto_server()) as store:
+        assert "equal one run's" in shards_at_scale.all_at_once(store, 12, 2, (1., 2.))
+
+TOY = (
+    """---
+title: "exp_toy: squares"
+version: 1
+sweep: [x]
+labels: [judge]
+bank: fewshot_nb.studies.realistic.no_data
+profiles:
+  smoke: {x: [1, 2, 3]}
+---""",
+    "from fewshot_nb.engine.experiment import open_experiment",
+    """profile: str = "smoke"  # a row of settings
+data: str = "auto"  # none is needed
+judge: str = "nobody"  # names rows, too
+seed: int = 0
+jobs: int = 1
+out: str = "runs/results"
+rows: str | list = "all"
+""",
+    """def root(setting): return dict(root=setting["x"]**.5)
+table = open_experiment(PATH, root, profile=profile, data=data, seed=seed, jobs=jobs, out=out, rows=rows,
+                        judge=judge).table
+""",
+)
+
+def test_an_experiment_in_shards_is_the_experiment(tmp_path, capsys):
+    path = tmp_path/"exp_toy.ipynb"
+    notebook(path, *TOY[:3], TOY[3].replace("PATH", repr(str(path))))
+    out, to = tmp_path/"out", tmp_path/"merged"
+    file, = launch.reproduce_shard([str(path)], "0/2", out=out)
+    assert file.endswith("exp_toy/smoke-none/shards/00000-of-00002.parquet")
+    made = (tmp_path/"out/exp_toy/jobs").iterdir()
+    assert [p.name for p in made] == ["exp_toy-smoke-none-shard00000of00002.ipynb"]
+    with pytest.raises(InputError, match="1 of 2 shards of exp_toy/smoke-none are missing, first 1"):
+        merge_shards([out], to)
+    before = os.stat(file).st_mtime_ns
+    assert launch.reproduce_shard([str(path)], "0/2", out=out) == [file] and os.stat(file).st_mtime_ns == before
+    launch.reproduce_shard([str(path)], "1/2", out="memory://elsewhere")
+    merge_shards([out, "memory://elsewhere"], to)
+    e = experiments.find_experiment(str(path))
+    merged = e.results("smoke", "none", to).read()
+    assert merged.x.tolist() == [1, 2, 3] and set(merged.judge) == {"nobody"}
+    assert e.missing("smoke", to, "none") == []  # nothing is left to compute
+    alone = [r for r in e.all_results(out) for r in [r.read()]][0]
+    assert same_rows(merged[merged.x != 2].reset_index(drop=True), alone)  # what the first shard made
