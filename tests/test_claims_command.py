@@ -64,6 +64,22 @@ def test_one_screen_of_80_columns(said, ledger):
     assert sum(line[:2] in ("+ ", "x ", "? ") for line in lines) == 10
 
 
+@pytest.mark.parametrize("args, whose", [
+    (("--paper", "bongard"), "the paper on bongard"), (("--kind", "parity"), "five papers"),
+    (("--paper", "omniglot", "--kind", "trained"), "the paper on omniglot"),
+    (("--experiment", "beta"), "five papers"), (("--paper", "fewshot_nb"), "this library")])
+def test_a_choice_says_of_how_many(said, ledger, args, whose):
+    "'5 claims of five papers' stood above five that were chosen."
+    chosen = len(json.loads(said(*args, "--format", "json")))
+    head = " ".join(said(*args).split("\n\n")[0].split())
+    if len(args) == 2 and args[0] == "--paper":
+        assert head.startswith(f"{chosen} claims of {whose},")
+        return
+    paper = args[1] if args[0] == "--paper" else None
+    every = len(json.loads(said(*(("--paper", paper) if paper else ()), "--format", "json")))
+    assert chosen < every and head.startswith(f"{chosen} of the {every} claims of {whose},")
+
+
 @pytest.mark.parametrize("width", [40, 80, 132])
 def test_lines_break_at_words(said, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))

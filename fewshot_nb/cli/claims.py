@@ -261,11 +261,12 @@ def _long_lines(row, look):
 _RULE = ("Most telling (papers in turn, a failure and a success in turn; trained and parity first, "
          "then the paper's own setting):")
 
-def _screen(rows, look, everything, what):
-    "The whole answer as text."
+def _screen(rows, look, everything, what, among=0):
+    "The whole answer as text; `among`: how many claims `what` has, where some were chosen."
     if not rows:
         return f"No claim of {what} is of that kind."
-    lines = [*textwrap.wrap(f"{len(rows)} claims of {what}, each by its strongest evidence.", look.width), "",
+    chosen = f"{len(rows)} of the {among} claims" if among > len(rows) else f"{len(rows)} claims"
+    lines = [*textwrap.wrap(f"{chosen} of {what}, each by its strongest evidence.", look.width), "",
              *_table_lines(rows, look), ""]
     if everything:
         for r in rows: lines += _long_lines(r, look)
@@ -277,6 +278,16 @@ def _screen(rows, look, everything, what):
         lines += ["", *textwrap.wrap(f"{len(rows) - len(telling)} more: --all; choose by --paper, --kind, --verdict, "
                                      "--experiment; --format csv, markdown or json for other programs.", look.width)]
     return "\n".join(lines)
+
+# %% ../../nbs/api/957_cli_claims.ipynb #90b5e1c2
+_NUMBERS = ("no", "one", "two", "three", "four", "five")
+
+def _whose(rows):
+    "Whose claims these are, in words."
+    papers = list(dict.fromkeys(r["paper"] for r in rows))
+    if len(papers) > 1: return f"{_NUMBERS[len(papers)]} papers" if len(papers) < 6 else "papers and this library"
+    if papers == ["fewshot_nb"]: return "this library"
+    return f"the paper on {SHORT_NAMES[papers[0]]}" if papers else "five papers"
 
 # %% ../../nbs/api/957_cli_claims.ipynb #46e0e209
 def _where_else(row): return "; ".join(f"{o['verdict']} ({_where(o)})" for o in row["others"])
@@ -342,10 +353,9 @@ def claims_command(  # long: a line or two for each option
     if ours and out is None: rows, colours = _our_claims()
     else: rows, colours = kept_ledger(anew)
     if out is not None: rows = _own_rows(out)
+    among = selected_rows(rows, paper)
     rows = selected_rows(rows, paper, experiment, verdict, kind)
     if write: return _print_to_end(write(rows))
-    what = "five papers"
-    if paper: what = "this library" if ours else f"the paper on {SHORT_NAMES[paper_named(paper)]}"
-    if out is not None: what += " in your own runs"
-    text = _screen(rows, _look_of_terminal(colours), all, what)
+    what = _whose(among) + (" in your own runs" if out is not None else "")
+    text = _screen(rows, _look_of_terminal(colours), all, what, len(among))
     _print_to_end(text + (_own_note(_OUT) if out is None else ""))
