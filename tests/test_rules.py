@@ -144,6 +144,7 @@ def test_one_seed_shows_no_trend_of_trainings(kind, expected, tolerance):
     under_way = pd.concat([one, seeds[(seeds.seed == 1) & (seeds.x < 1)]])
     assert judged(kind, expected, tolerance, under_way)["verdict"] == "not judged: one seed"
     assert not judged(kind, expected, tolerance, seeds)["verdict"].startswith("not judged")
+    assert not judged(kind, expected, tolerance, seeds[["x", "y"]])["verdict"].startswith("not judged: one seed")
     assert not judged(kind, expected, tolerance, one, "measured")["verdict"].startswith("not judged: one seed")
 
 @pytest.mark.parametrize("kind, expected, tolerance", TREND_KINDS)

@@ -16,6 +16,7 @@ from .overview import (EVIDENCE, SHORT_NAMES, answer_of, conclusion_of, headline
 from .report import ledger
 from ..engine.experiment import experiments_folder, read_notebook
 from ..engine.results import evidence_folder
+from ..papers import first_verdicts
 
 # %% ../../nbs/api/728_claims_page.ipynb #3545b5ca
 def page_rows() -> list[dict]:  # one for each claim, in the order of the ledger
@@ -134,6 +135,13 @@ def _origin(row):
     return next(filter(None, known), "")
 
 # %% ../../nbs/api/728_claims_page.ipynb #a8d68b73
+@functools.cache
+def _first_ledger():
+    "(paper, id) -> what the first ledger said, each verdict once."
+    table = first_verdicts()
+    said = [", ".join(dict.fromkeys(v.split("; "))) for v in table.verdicts]
+    return dict(zip(zip(table.paper, table.id), said))
+
 def _where(row):
     "Profile, data, learner, and what else the setting is."
     words = [row.get(k) for k in ("profile", "data", "learner")]
@@ -155,7 +163,7 @@ def _facts(row):
             ("measures", _number(row.get("rows"))), ("evidence", row["evidence"]),
             ("measured in", _experiment_link(row)),
             ("setting", _where(row)), ("rows", _text(_origin(row))), ("but", _text(row.get("provenance"))),
-            ("also", "<br>".join(others))]
+            ("at first", _first_ledger().get((row["paper"], row["id"]), "")), ("also", "<br>".join(others))]
 
 def claim_row(
     row: dict,  # one of `page_rows`

@@ -37,8 +37,9 @@ def _points(measure):
     return xy[there, 0], xy[there, 1], seed[there]
 
 def _one_seed(x, seed):
-    "Whether fewer than two seeds have a curve: one seed shows no scatter of trainings."
-    return sum(len(np.unique(x[seed == s])) > 2 for s in np.unique(seed)) < 2
+    "Whether there are fewer than two curves, of seeds or of repeats: one shows no scatter of trainings."
+    repeats = [np.sort(np.unique(x[seed == s], return_counts=True)[1])[::-1] for s in np.unique(seed)]
+    return sum(n[2] for n in repeats if len(n) > 2) < 2  # a curve has three points
 
 # %% ../../nbs/api/703_claims_trends.ipynb #be372db9
 _DRAWS = 2000  # simulated nulls

@@ -9,7 +9,8 @@ from importlib import resources
 from ..core import choose
 
 # %% auto #0
-__all__ = ['PAPERS', 'OWN_CLAIMS', 'claimant', 'published_table', 'published_claims', 'retired_claims', 'expected_numbers']
+__all__ = ['PAPERS', 'OWN_CLAIMS', 'claimant', 'published_table', 'published_claims', 'retired_claims', 'first_verdicts',
+           'expected_numbers']
 
 # %% ../../nbs/api/010_papers.ipynb #6ee369f3
 PAPERS = {
@@ -74,6 +75,16 @@ def retired_claims(
 ) -> pd.DataFrame:  # text: paper, id, statement, why
     "What once stood among the claims, and why it does not any more."
     table = _csv("retired.csv", as_text=True)
+    if paper is not None:
+        table = table[table.paper == claimant(paper)]
+    return table.reset_index(drop=True)
+
+# %% ../../nbs/api/010_papers.ipynb #f1257ed7
+def first_verdicts(
+    paper: str | None = None,  # one of `PAPERS`; None for all
+) -> pd.DataFrame:  # text: paper, id, verdicts (all that stood on a claim, with "; " between them)
+    "What the first ledger of this library said of each claim, by rules that have been mended since."
+    table = _csv("first_ledger.csv", as_text=True)
     if paper is not None:
         table = table[table.paper == claimant(paper)]
     return table.reset_index(drop=True)
