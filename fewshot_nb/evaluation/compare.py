@@ -24,8 +24,12 @@ def compare_methods(
 ) -> pd.DataFrame:
     """One line for each method and kind of task. Accuracies are in 0..1, `*_half` are half widths of intervals,
     `change` is from balanced queries, `versus` is to the best inductive method, `behind` to the best of all."""
-    lines, rows = [], rows[[k for k in [*TASK_KIND, *METHOD_IDENTITY, *_NEEDED] if k in rows]]
-    for kind, same in rows.groupby(TASK_KIND, sort=False, observed=True):
+    lines, kept = [], [k for k in [*METHOD_IDENTITY, *_NEEDED] if k in rows]
+    number = rows.groupby(TASK_KIND, sort=False, observed=True).ngroup().to_numpy()
+    for g in np.unique(number[number >= 0]):
+        at = np.flatnonzero(number == g)
+        kind = [rows[k].iloc[at[0]] for k in TASK_KIND]
+        same = pd.DataFrame({k: rows[k].iloc[at] for k in kept})
         balanced = same[same.marginal == "balanced"]
         for marginal, tasks in same.groupby("marginal", sort=False, observed=True):
             about = dict(zip(TASK_KIND, kind), marginal=marginal)

@@ -381,7 +381,7 @@ class _Run:
             start = time.perf_counter()
             rows = _block_rows(p.label, p.method, p.head, p.spec, tasks, self.asked)
             if self.results is not None: _keep(rows, self.results, tasks.start)
-            if self.all_mine: self.tables.setdefault((p.kind, p.place), []).append(_numbers(rows, p.head))
+            if self.all_mine: self.hold(p, rows, tasks.start)
             self.done[key], seconds = len(tasks), time.perf_counter() - start
             self.warm.add((p.kind, p.label))
         self.bar.done(p, tasks, seconds)
@@ -404,12 +404,11 @@ def all_blocks(self: _Run, p, limit):
 def rows(self: _Run, pieces, limit, last=False):
     "All rows of these pieces, kind by kind, and block by block where there is no folder; `last`: forget them here."
     if not self.all_mine: return _few_words(_only_asked(self.results.read(), [p.head for p in pieces], limit))
-    blocks = [(p.kind, 0 if self.results else i, p.place, p.head, rows) for p in pieces
-              for i, rows in enumerate(self.tables.get((p.kind, p.place), []))]
-    blocks.sort(key=lambda b: b[:3])
-    if last: self.tables = {}
-    else: blocks = [(*b[:-1], dict(b[-1])) for b in blocks]
-    return _joined([b[3] for b in blocks], [b[4] for b in blocks], self.results is not None)
+    n, kept = min(limit, self.asked.n_tasks), self.results is not None
+    parts = [(p, slice(at, min(at + BLOCK, n))) for p in pieces for at in range(0, n, BLOCK)]
+    parts.sort(key=lambda part: (part[0].kind, 0 if kept else part[1].start, part[0].place))
+    parts = [(p.head, self.tables[p.kind, p.place], s) for p, s in parts]
+    return _joined(parts, EVALUATION_KEYS if kept else [], last)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #cf4a6fdd
 _WORTH_A_TABLE = 5  # seconds of work left, from which on it is worth while to look at what is there
@@ -443,9 +442,16 @@ def _keep(rows, results, start):
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #3e0a9c12
 _COUNTS = ["way", "shot", "n_query", "task", "queries", "redrawn"]  # 32 bits are enough
 
-def _numbers(rows, head) -> dict:
-    "The columns of a block that its head does not know."
-    return {k: v.to_numpy() for k, v in rows.items() if k not in head}
+@patch
+def hold(self: _Run, p, rows, start):
+    "Keep the numbers of a block that are not in its head."
+    columns = self.tables.setdefault((p.kind, p.place), {})
+    for name in rows.columns.drop(list(p.head)):
+        x = _in_32_bits(name, rows[name].to_numpy())
+        if name not in columns: columns[name] = np.empty(self.asked.n_tasks, x.dtype)
+        columns[name][start:start + len(x)] = x
+
+def _in_32_bits(name, x): return x.astype(np.int32) if name in _COUNTS and x.dtype == np.int64 else x
 
 def _few_words(rows):
     "Rows whose text is kept as categories, and counts in 32 bits."
@@ -453,19 +459,18 @@ def _few_words(rows):
     kinds |= {k: np.int32 for k in _COUNTS if k in rows and rows[k].dtype == np.int64}
     return rows.astype(kinds)
 
-def _joined(heads, blocks, keys_first=False):
-    "Rows of all blocks, which are emptied, with the heads that they share."
-    sizes, columns = [len(b["task"]) for b in blocks], {}
-    for name in heads[0]:
-        values, place = np.unique([h[name] for h in heads], return_inverse=True)
+def _joined(parts, first=(), last=False):
+    "Rows of parts (head, columns, slice), some columns first; `last`: each column leaves its part when it is joined."
+    sizes, columns = [s.stop - s.start for *_, s in parts], {}
+    for name, value in parts[0][0].items():
+        values, place = np.unique([head[name] for head, *_ in parts], return_inverse=True)
         repeated = np.repeat(place.astype(np.int32), sizes)
-        if isinstance(heads[0][name], str): columns[name] = pd.Categorical.from_codes(repeated, values)
-        else: columns[name] = values[repeated]
-    for name in list(blocks[0]): columns[name] = np.concatenate([b.pop(name) for b in blocks])
-    for name in _COUNTS:
-        if columns[name].dtype == np.int64: columns[name] = columns[name].astype(np.int32)
-    if keys_first: columns = {k: columns[k] for k in [*EVALUATION_KEYS, *columns]}
-    return pd.DataFrame(columns, copy=False)
+        if isinstance(value, str): columns[name] = pd.Categorical.from_codes(repeated, values)
+        else: columns[name] = _in_32_bits(name, values)[repeated]
+    for name in list(parts[0][1]):
+        columns[name] = np.concatenate([held[name][s] for _, held, s in parts])
+        for _, held, _ in parts if last else []: held.pop(name, None)
+    return pd.DataFrame({k: columns[k] for k in [*first, *columns]}, copy=False)
 
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #14353d79
