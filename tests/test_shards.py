@@ -1,13 +1,14 @@
 "Shards of a grid: computed by processes that are killed, merged, and equal to one run; see also shards_at_scale.py."
-import os, shutil, sys
+import contextlib, os, shutil, sys
+from pathlib import Path
 
-import pytest
+import pytest, yaml
 
 from fewshot_nb.core import InputError
 from fewshot_nb.engine import experiment as experiments
 from fewshot_nb.engine import reproduce as launch
 from fewshot_nb.engine.results import same_rows
-from fewshot_nb.engine.shards import merge_shards
+from fewshot_nb.engine.shards import merge_shards, shard_numbers
 
 import shards_at_scale
 from small_notebooks import notebook
@@ -71,3 +72,15 @@ def test_an_experiment_in_shards_is_the_experiment(tmp_path, capsys):
     assert e.missing("smoke", to, "none") == []  # nothing is left to compute
     alone = [r for r in e.all_results(out) for r in [r.read()]][0]
     assert same_rows(merged[merged.x != 2].reset_index(drop=True), alone)  # what the first shard made
+
+def test_the_kubernetes_job_of_the_tutorial():
+    "What must hold beside the schema, which `kubernetes-validate` knows where it is installed."
+    job = yaml.safe_load((Path(__file__).parents[1]/"nbs/tutorials/cluster/indexed_job.yaml").read_text())
+    spec, (container,) = job["spec"], job["spec"]["template"]["spec"]["containers"]
+    words = container["command"] + container["args"]
+    assert spec["completionMode"] == "Indexed" and words[:2] == ["fewshot_nb", "reproduce"]
+    shard = words[words.index("--shard") + 1]
+    assert shard_numbers(shard, dict(JOB_COMPLETION_INDEX="99")) == (99, spec["completions"])
+    with contextlib.suppress(ImportError):
+        from kubernetes_validate import validate
+        validate(job, "1.34", strict=True)

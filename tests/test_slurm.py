@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from small_notebooks import tiny_beta
+from small_notebooks import notebook, tiny_beta
 
 CONF = """ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -199,3 +199,23 @@ def test_gpus_that_the_cluster_has_not(slurm, tmp_path):
     if slurm: cannot("this cluster has (fake) GPUs")
     done = subprocess.run([*command(tmp_path, False), "--gpus", "1"], capture_output=True, text=True)
     assert done.returncode == 1 and "nodes have none" in done.stderr
+
+def test_the_array_of_the_tutorial(slurm, tmp_path):
+    "The file that the tutorial shows, sent to Slurm as an array of two: its shards merge into the whole grid."
+    from fewshot_nb.engine import experiment as experiments
+    from fewshot_nb.engine.shards import merge_shards
+    from test_shards import TOY
+    path, out = tmp_path/"exp_toy.ipynb", tmp_path/"results"
+    notebook(path, *TOY[:3], TOY[3].replace("PATH", repr(str(path))))
+    script = Path(__file__).parents[1]/"nbs/tutorials/cluster/array.sbatch"
+    (tmp_path/"fewshot_nb").write_text(f'#!/bin/sh\nexec {sys.executable} -m fewshot_nb "$@"\n')  # a command on the path
+    (tmp_path/"fewshot_nb").chmod(0o755)
+    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", EXPERIMENT=str(path), PROFILE="smoke", SHARDS="2",
+               OUT=str(out), PYTHONPATH=str(Path(__file__).parents[1]))
+    sent = subprocess.run(["sbatch", "--wait", "--array=0-1", "--mem=1000", "--time=10", "--export=ALL", str(script)],
+                          env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    logs = "".join(p.read_text() for p in sorted(tmp_path.glob("shard-*.log")))
+    assert sent.returncode == 0, sent.stderr + logs
+    merge_shards([out], tmp_path/"merged")
+    rows = experiments.find_experiment(str(path)).results("smoke", "none", tmp_path/"merged").read()
+    assert rows.x.tolist() == [1, 2, 3]
