@@ -52,7 +52,8 @@ table = open_experiment(PATH, root, profile=profile, data=data, seed=seed, jobs=
 """,
 )
 
-def test_an_experiment_in_shards_is_the_experiment(tmp_path, capsys):
+def test_an_experiment_in_shards_is_the_experiment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where a shard for a store is computed
     path = tmp_path/"exp_toy.ipynb"
     notebook(path, *TOY[:3], TOY[3].replace("PATH", repr(str(path))))
     out, to = tmp_path/"out", tmp_path/"merged"
