@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT/"fewshot_nb"
 WIDEST, LONGEST, TOP = 120, 25, 18  # characters of a line, lines of an export cell, entries at the top of the package
-DATA = ("papers", "splits", "weights", "_nbs")  # folders of data beside the modules
+DATA = ("features", "papers", "splits", "weights", "_nbs")  # folders of data beside the modules
 
 def cells_of(path):
     "Sources of the code cells of a notebook."

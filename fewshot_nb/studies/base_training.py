@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['images_at_hand', 'base_training_source', 'BaseSetting', 'base_training_banks', 'image_flops', 'base_training_flops',
-           'base_training_row', 'base_training_curves', 'base_training_panels']
+           'base_training_row', 'base_training_features', 'base_training_curves', 'base_training_panels']
 
 # %% ../../nbs/api/847_studies_base_training.ipynb #4a98b5e1
 import functools, json
 from dataclasses import dataclass
 from pathlib import Path
-import pandas as pd, torch
+import numpy as np, pandas as pd, torch
 from torch.utils.flop_counter import FlopCounterMode
 from ..core import InputError, choose, settings_from
 from ..data.augmentation import Augmentation
@@ -18,8 +18,8 @@ from ..data.bank import Bank
 from ..data.features import PARTS
 from ..data.photographs import find_photographs, photograph_bank
 from ..data.source import characters
-from ..models.core import parameter_count
-from ..models.weights import save_weights
+from ..models.core import embed, parameter_count
+from ..models.weights import filled, read_weights, save_weights
 from ..models.residual import BACKBONES, photograph_backbone
 from ..plots import COLOURS, style
 from .generators import counted_in
@@ -171,6 +171,22 @@ def base_training_row(
     save_weights(model, place, dict(vars(s), images=which, **about, **told))
     checkpoint.unlink(missing_ok=True)
     return dict(about, **told, curve=json.dumps(_curve(state, epoch)))
+
+# %% ../../nbs/api/847_studies_base_training.ipynb #84f0b002
+def base_training_features(
+    weights,  # a file that `base_training_row` wrote
+    data="auto",  # a data folder with the photographs it learned from
+) -> dict:  # the arrays of a features file: features (n, dim), labels, split, base
+    "What a trained backbone says of the classes it has not learned."
+    tensors, card = read_weights(weights)
+    side, read = int(card["crop"]), int(card["image_size"])
+    base, *others = base_training_banks(card["images"], str(data), read, side, int(card["classes"]), int(card["per_class"]))
+    model = filled(photograph_backbone(card["backbone"], (base.shape[0], side, side), 0), tensors, weights)
+    names = [bank.names[c] for bank in others for c in bank.labels]
+    parts = [part for bank, part in zip(others, list(PARTS)[1:]) for _ in range(bank.n)]
+    found = torch.cat([embed(model, bank) for bank in others]).half()
+    return dict(features=found.numpy(), labels=np.array(names), split=np.array(parts),
+                base=base_feature_mean(model, base, side)[None].numpy())
 
 # %% ../../nbs/api/847_studies_base_training.ipynb #8451601e
 def base_training_curves(

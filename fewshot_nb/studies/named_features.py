@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from ..core import InputError, choose, computed_once
 from ..data.bank import Bank
-from ..data.features import FEATURE_FILES, Features, features
+from ..data.features import FEATURE_FILES, SHIPPED_FEATURES, Features, features
 from ..data.source import characters
 from ..models.critics import read_critics
 
 # %% ../../nbs/api/795_studies_named_features.ipynb #e6204fcc
-FEATURE_SETS = ("grocery", "caltech101", "omniglot")
+FEATURE_SETS = ("grocery", "caltech101", "omniglot", *SHIPPED_FEATURES)
 
 def feature_source(
     data="auto",  # "auto" (the folder `FEWSHOT_DATA`), a folder, or "glyphs"
@@ -41,7 +41,7 @@ def data_folder(
 
 # %% ../../nbs/api/795_studies_named_features.ipynb #52da1583
 def named_features(
-    name,  # "grocery", "caltech101", "omniglot", or a path to a file
+    name,  # one of `FEATURE_SETS`, or a path to a file
     data="auto",  # as in `feature_source`
     split=None,  # for a path: as in `features`
 ) -> Features:
@@ -50,6 +50,7 @@ def named_features(
     choose(name, FEATURE_SETS, "features")
     if str(data) == "glyphs": return _critic_glyphs(name)
     if name == "omniglot": return _critic_features(data)
+    if name in SHIPPED_FEATURES: return features(name, split)
     files = sorted(data_folder(data).glob(f"features/{name}_*.npz"))
     if not files:
         raise InputError(f"There is no features/{name}_*.npz in {str(data_folder(data))!r}: set FEWSHOT_DATA to the "

@@ -121,8 +121,8 @@ def rivals_table(
         for cell, t in rows.groupby(["features", "shot"])}).T.rename_axis(["features", "shot"])
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #407cff4c
-BANK_COLORS = ("#0072B2", "#D55E00", "#009E73")  # blind-safe, in the order of the banks
-_MARKERS = "osD"
+BANK_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # blind-safe, in the order of the banks
+_MARKERS = "osD^"
 
 def _draw_paper(ax, titles, shot):
     "The span of the paper's cells for each of these methods."
