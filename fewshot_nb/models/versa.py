@@ -8,7 +8,6 @@ __all__ = ['Amortisation', 'Versa']
 # %% ../../nbs/api/292_models_versa.ipynb #9d7ff1ed
 import math
 import torch
-import torch.nn.functional as F
 from fastcore.basics import patch
 from jaxtyping import Float
 from torch import Tensor, nn

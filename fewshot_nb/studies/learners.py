@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, pandas as pd
 from ..claims.gates import chance_gate, first_gate, training_gate
-from ..claims.rules import Measure
+from ..claims.rules import Estimate, Measure
 from ..core import (InputError, choose, device as named_device, made_once, read_tensors, save_tensors,
                              settings_from)
 from ..data.augmentation import Augmentation
@@ -70,8 +70,9 @@ def trained_backbone(
         if epoch < 1:
             raise InputError(f"base_batch={s.base_batch} is more than the {base.n} base images: take a smaller one.")
         how = BaseTraining(look=max(1, s.epochs//8), augmentation=Augmentation(area=(s.smallest, 1.)))
-        _, state = train_backbone(net, base, steps=s.epochs*epoch, lr=s.base_lr, batch=s.base_batch, seed=s.seed, how=how,
-                                  device=device, checkpoint=folder/f"base-{name}.ckpt", validation=validation, log=epoch)
+        _, state = train_backbone(
+            net, base, steps=s.epochs*epoch, lr=s.base_lr, batch=s.base_batch, seed=s.seed, how=how, device=device,
+            checkpoint=folder/f"base-{name}.ckpt", validation=validation, log=epoch)
         curve = {h["step"]: dict(validation=h["five_shot"]) for h in state.watch.history}
         (folder/f"base-{name}.ckpt").unlink(missing_ok=True)
         return net.state_dict(), dict(curve=json.dumps(curve))
@@ -156,6 +157,7 @@ def learners_work(
     return training + base + asked*6.*80*each
 
 # %% ../../nbs/api/848_studies_learners.ipynb #64d3e4b1
+# long: two figures
 _MARKS = {"running": ("blue", "o"), "support": ("green", "D"), "transductive": ("vermillion", "s")}
 
 def _labels(rows): return [f"{t}, {n}-shot" for t, n in zip(rows.title, rows["shot"])]
@@ -241,4 +243,7 @@ def learner_measures(
     inductive = plain[plain.learner.isin([k for k in TABLE_LEARNERS if k not in ("sib", "entropy-min")])]
     own = {"L1": Measure(_each(leaking, "leak"), **about)}
     if len(inductive): own["L2"] = Measure(_each(inductive, "change"), **about)
-    return {"V20": Measure({"transductive": 0., "inductive": lead}, **about)}, own
+    part = (lead.high - lead.value)/2**.5  # each side of the difference carries its share of the interval
+    sides = {name: Estimate(v, v - part, v + part, lead.rows) for name, v in
+             (("transductive", 0.), ("inductive", lead.value))}
+    return {"V20": Measure(sides, **about)}, own

@@ -69,6 +69,7 @@ class FineTuned(nn.Module):
         self.temperature, self.entropy, self.norm = temperature, entropy, "running"
 
 # %% ../../nbs/api/382_train_fine_tuning.ipynb #624b0ace
+# long: the tuning of a task is read as a whole
 @patch
 def features(self: FineTuned, weights, s, q, norm) -> Float[Tensor, "n dim"]:
     "Features of a task's support and queries with these weights, each by its own moments where `norm` is query."

@@ -159,6 +159,7 @@ def train_table_learner(
     return learner.to(device).eval(), state
 
 # %% ../../nbs/api/383_train_learners.ipynb #7f969fcf
+# long: one question, of some tasks and of many
 def task_logits(
     learner: nn.Module,  # on its device, in evaluation mode
     bank,  # a `Bank` of images

@@ -104,6 +104,7 @@ def adapt(
     return weights
 
 # %% ../../nbs/api/380_train_maml.ipynb #a4103280
+# long: what forward asks for, and forward
 def set_norms(
     net: nn.Module,  # with `SupportNorm`s
     norm: str,  # one of `MAML_NORMS`
