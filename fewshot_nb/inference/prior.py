@@ -20,7 +20,7 @@ def noisy_class_means(
     features: Float[Tensor, "sample dim"],  # of a bank
     labels: Int[Tensor, "sample"],  # their classes, 0, 1, ...
     noise: float = 1.,  # length of the noise, where that of a class mean is 1
-    seed: int = 0,
+    seed: int = 0,  # of the noise
 ) -> Float[Tensor, "class dim"]:
     "Means of unit features and noise, of unit length: a stand-in for text embeddings, and no more."
     means = l2(prototypes(l2(features)[None], labels[None], int(labels.max()) + 1)[0])
@@ -110,7 +110,9 @@ class TipAdapter(PriorMethod):
     def __post_init__(self):
         for field in ("alpha", "beta", "scale"): check_range(field, getattr(self, field), open_low=False)
 
-    def answer(self, support, labels, query, prior):
+    def answer(self, support, labels, query,
+        prior,  # (task, way, dim), of unit length like the features
+    ):
         votes = (-self.beta*(1 - query @ support.mT)).exp() @ one_hot(labels, prior.shape[1], query.dtype)
         return (zero_shot_logits(query, prior, self.scale) + self.alpha*votes).softmax(-1)
 
@@ -137,7 +139,9 @@ class GDA(PriorMethod):
     def __post_init__(self):
         for field in ("alpha", "scale"): check_range(field, getattr(self, field), open_low=False)
 
-    def answer(self, support, labels, query, prior):
+    def answer(self, support, labels, query,
+        prior,  # (task, way, dim), of unit length like the features
+    ):
         mu = prototypes(support, labels, prior.shape[1])
         rows = support - mu.gather(1, labels[..., None].expand_as(support))
         if (rows.square().sum((1, 2)) == 0).any():
@@ -148,9 +152,9 @@ class GDA(PriorMethod):
 
 # %% ../../nbs/api/493_inference_prior.ipynb #c6cfd280
 def mixture_update(
-    support: Float[Tensor, "task shot dim"],
+    support: Float[Tensor, "task shot dim"],  # labelled features
     y: Float[Tensor, "task shot way"],  # one-hot labels
-    query: Float[Tensor, "task query dim"],
+    query: Float[Tensor, "task query dim"],  # unlabelled features
     z: Float[Tensor, "task query way"],  # assignments
     gamma: float,  # weight of the mean over the support, where that over the queries has 1
 ):
@@ -163,9 +167,9 @@ def mixture_update(
     return mu, variance.clamp_min(1e-8)
 
 def gaussian_logits(
-    x: Float[Tensor, "task sample dim"],
-    mu: Float[Tensor, "task way dim"],
-    variance: Float[Tensor, "task dim"],
+    x: Float[Tensor, "task sample dim"],  # features
+    mu: Float[Tensor, "task way dim"],  # means of the classes
+    variance: Float[Tensor, "task dim"],  # of each dimension, shared by the classes
 ) -> Float[Tensor, "task sample way"]:
     "log N(x; mu_k, diag(variance)), up to a number that the classes share."
     weight = 1/variance[:, None]
@@ -191,7 +195,9 @@ class TransCLIP(PriorMethod):
         for field in ("pull", "scale"): check_range(field, getattr(self, field), open_low=False)
         for field in ("neighbours", "steps", "votes"): check_whole(field, getattr(self, field), 1)
 
-    def answer(self, support, labels, query, prior):
+    def answer(self, support, labels, query,
+        prior,  # (task, way, dim), of unit length like the features
+    ):
         y = one_hot(labels, prior.shape[1], query.dtype)
         zero_shot = zero_shot_logits(query, prior, self.scale).log_softmax(-1)
         graph, mu = positive_neighbours(query, self.neighbours), prototypes(support, labels, prior.shape[1])

@@ -40,9 +40,9 @@ def _hands(rng, design, asker, target, way):
 def hand_tasks(
     bank: Bank,  # 20 drawings a class, the k-th by the k-th drawer of the class's group
     design: str,  # one of `HAND_DESIGNS`
-    way: int,
-    tasks: int,
-    seed: int,
+    way: int,  # classes of a task
+    tasks: int,  # how many
+    seed: int,  # of the tasks; the same tasks for every design
 ):  # a `TaskBatch` with one query a task
     "One-shot tasks within groups whose query and support are drawn by these hands."
     samples, groups = bank.by_class().numpy(), bank.groups.numpy()
