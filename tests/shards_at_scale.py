@@ -95,8 +95,8 @@ def all_at_once(store, n, processes, pause):
         assert len(rows) == PER_SHARD*n and same_rows(rows, one.results.read()), "merged and alone differ"
     counts = shard_dataset(store).to_table(columns=["count"])["count"].to_pylist()
     assert sum(counts) == int(rows["count"].sum())
-    return (f"{n} shards by {processes} processes, {killed} killed, {computed:.0f} s; {len(rows)} merged rows equal one "
-            "run's to the last bit")
+    return (f"{n} shards by {processes} processes, {killed} killed, {computed:.0f} s; "
+            f"{len(rows)} merged rows equal one run's to the last bit")
 
 def main():
     ask = argparse.ArgumentParser(description=__doc__)

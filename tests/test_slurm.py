@@ -208,7 +208,8 @@ def test_the_array_of_the_tutorial(slurm, tmp_path):
     path, out = tmp_path/"exp_toy.ipynb", tmp_path/"results"
     notebook(path, *TOY[:3], TOY[3].replace("PATH", repr(str(path))))
     script = Path(__file__).parents[1]/"nbs/tutorials/cluster/array.sbatch"
-    (tmp_path/"fewshot_nb").write_text(f'#!/bin/sh\nexec {sys.executable} -m fewshot_nb "$@"\n')  # a command on the path
+    # a command on the path
+    (tmp_path/"fewshot_nb").write_text(f'#!/bin/sh\nexec {sys.executable} -m fewshot_nb "$@"\n')
     (tmp_path/"fewshot_nb").chmod(0o755)
     env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", EXPERIMENT=str(path), PROFILE="smoke", SHARDS="2",
                OUT=str(out), PYTHONPATH=str(Path(__file__).parents[1]))

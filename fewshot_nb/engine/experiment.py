@@ -33,6 +33,7 @@ class Experiment:
     labels: list | dict = field(default_factory=list)  # parameters that also name rows; critics: function of its name
     bank: str = "fewshot_nb.data.source.character_source"  # function: parameter `data` -> name of the data in rows
     content: str = ""  # function: parameter `data` -> fingerprint of what rows are computed from
+    committed: str = ""  # the profile that `committed` draws where its rows are kept; else that with most rows
     profiles: dict = field(default_factory=dict)  # name: settings
     modules: tuple = ()  # whose functions may be named above, beside those of fewshot_nb
 
@@ -79,7 +80,7 @@ def _cell(cell, what):
     return {**cell, "source": source, "metadata": about}
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #4f09288c
-_TEXT = ("title", "description", "together", "work", "bank", "content")
+_TEXT = ("title", "description", "together", "work", "bank", "content", "committed")
 _WORDS = ("regenerates", "needs", "sweep")
 
 def _front_matter(path):
@@ -307,7 +308,7 @@ def rows(
     "All rows of this experiment's profile, as a DataFrame; what is missing is computed first."
     from fewshot_nb.engine.pool import compute_grid
     from fewshot_nb.engine.results import Results, committed_rows, key_of
-    if profile == "committed": return _foremost(committed_rows(self.name))
+    if profile == "committed": return _foremost(committed_rows(self.name), self.committed)
     self._check_labels(also)
     labels = dict(profile=profile, **also)
     settings = [{**labels, **s} for s in self.grid(profile, seed)]
@@ -354,10 +355,11 @@ def _chosen(self, settings, which):
         found += [s for s in alike if s not in found]
     return found
 
-def _foremost(table):
-    "The rows of the committed profile that has most of them, of equals the larger one."
+def _foremost(table, wanted=""):
+    "The rows of the wanted committed profile; else of that which has most of them, of equals the larger one."
     order = [p for p in ("paper", "gpu", "hours", "hour", "laptop", "smoke") if p in set(table.profile)]
     most = max(order or [table.profile.iloc[0]], key=table.profile.value_counts().get)
+    if (table.profile == wanted).any(): most = wanted
     chosen = table[table.profile == most].dropna(axis=1, how="all").reset_index(drop=True)
     chosen.attrs.update(table.attrs)
     return chosen

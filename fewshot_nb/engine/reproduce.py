@@ -181,7 +181,7 @@ def _say_ended(job, message, done, all_jobs, each):
 def reproduce_shard(
     names: list,  # experiments; those that need others read their rows, so merge these first
     shard: str,  # "12/1000", "auto" or "auto/1000"
-    profile: str = "smoke",
+    profile: str = "smoke",  # smoke, laptop, gpu, paper
     out="runs/results",  # where shards are kept: a folder, or an address such as s3://bucket/folder
     data: str = "auto",  # as the notebooks' parameter
     seed: int = 0,  # added to the profile's seeds

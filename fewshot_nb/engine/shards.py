@@ -51,6 +51,7 @@ def _from_array(env, of):
 # %% ../../nbs/api/527_engine_shards.ipynb #d8f52691
 _MARK = b"fewshot_nb_shard"
 
+# %% ../../nbs/api/527_engine_shards.ipynb #52770b01
 @dataclass(frozen=True)
 class ShardedGrid:
     "A grid that is computed in shards."
@@ -66,11 +67,19 @@ class ShardedGrid:
         return dict(experiment=r.experiment, version=r.version, keys=r.keys, grid=r.grid, content=r.content,
                     settings=len(self.settings), digest=digest, of=self.n, place="/".join(r.folder.parts[-2:]))
 
-    def of(self, i: int) -> list:
+    def of(
+        self,
+        i: int,  # which shard, from 0
+    ) -> list:
         "The settings of shard i: every n-th."
         return list(self.settings[i::self.n])
 
-    def file(self, i: int) -> str: return f"{self.about['place']}/shards/{i:05}-of-{self.n:05}.parquet"
+    def file(
+        self,
+        i: int,  # which shard, from 0
+    ) -> str:  # its place under the root
+        "The file of a shard."
+        return f"{self.about['place']}/shards/{i:05}-of-{self.n:05}.parquet"
 
 # %% ../../nbs/api/527_engine_shards.ipynb #bc992cfa
 def _about(table):
@@ -86,7 +95,7 @@ def _difference(a, b) -> str:
     return "they have other columns"
 
 def shard_is_done(
-    grid: ShardedGrid,
+    grid: ShardedGrid,  # what is cut
     store: Store,  # where shards are kept
     i: int,  # which
 ) -> bool:
@@ -100,7 +109,7 @@ def shard_is_done(
 
 # %% ../../nbs/api/527_engine_shards.ipynb #4042c811
 def put_shard(
-    grid: ShardedGrid,
+    grid: ShardedGrid,  # what is cut
     store: Store,  # where shards are kept
     i: int,  # which
 ) -> str:  # the file

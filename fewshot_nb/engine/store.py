@@ -49,6 +49,7 @@ def _again(what, call, address, pauses=None):
                                  "the store answers, then run the same command again.") from None
             time.sleep(pause)
 
+# %% ../../nbs/api/502_engine_store.ipynb #50270b01
 class Store:
     "Immutable files under one path: a folder of this machine, or an address."
     def __init__(self,
@@ -61,7 +62,10 @@ class Store:
 
     def __repr__(self): return f"Store({self.name('')!r})"
 
-    def name(self, place) -> str:
+    def name(
+        self,
+        place,  # of the file under the root
+    ) -> str:
         "A file's place for people, without the options of the address."
         return "/".join(filter(None, [self.out.split("?")[0], str(place)]))
 
@@ -77,7 +81,10 @@ def put(self: Store,
     else: _again("write", lambda: self.files.pipe_file(f"{self.root}/{place}", data), self.name(place))
 
 @patch
-def get(self: Store, place: str) -> bytes | None:
+def get(
+    self: Store,
+    place: str,  # of the file under the root
+) -> bytes | None:
     "What a file holds; None where there is none."
     with contextlib.suppress(FileNotFoundError):
         if self.is_local: return (self.root/place).read_bytes()
@@ -85,7 +92,11 @@ def get(self: Store, place: str) -> bytes | None:
 
 # %% ../../nbs/api/502_engine_store.ipynb #6932a8d0
 @patch
-def places(self: Store, folder: str = "", ending: str = "") -> list[str]:
+def places(
+    self: Store,
+    folder: str = "",  # under the root; "": the root
+    ending: str = "",  # of the names: ".parquet"
+) -> list[str]:
     "The places of all files below a folder whose names end so, sorted."
     if self.is_local:
         root = self.root/folder
@@ -101,7 +112,7 @@ def places(self: Store, folder: str = "", ending: str = "") -> list[str]:
 
 # %% ../../nbs/api/502_engine_store.ipynb #6a3840c5
 def table_bytes(
-    table: pa.Table,
+    table: pa.Table,  # any
     meta: dict,  # bytes -> bytes, kept with it
 ) -> bytes:
     "A table as the bytes of a parquet file."

@@ -15,8 +15,8 @@ from ..samplers import TaskSpec, task_stream
 # %% ../../nbs/api/570_evaluation_compare.ipynb #c26bd172
 TASK_KIND = ["data", "content", "base", "way", "shot", "n_query", "protocol", "within", "seed"]  # and the marginal
 METHOD_IDENTITY = ["method", "implementation", "parameters"]
-_NEEDED = ["marginal", "task", "transductive", "accuracy", "balanced_accuracy", "macro_f1", "seconds", "redrawn", "note",
-           "log_loss", *GAPS]  # of the other columns nothing is asked here, and of many rows a copy is large
+_NEEDED = ["marginal", "task", "transductive", "accuracy", "balanced_accuracy", "macro_f1", "seconds", "redrawn",
+           "note", "log_loss", *GAPS]  # of the other columns nothing is asked here, and of many rows a copy is large
 
 def compare_methods(
     rows: pd.DataFrame,  # what `evaluate` gives

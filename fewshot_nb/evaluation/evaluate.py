@@ -459,6 +459,7 @@ def _few_words(rows):
     kinds |= {k: np.int32 for k in _COUNTS if k in rows and rows[k].dtype == np.int64}
     return rows.astype(kinds)
 
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #6f2d7a11
 def _joined(parts, first=(), last=False):
     "Rows of parts (head, columns, slice), some columns first; `last`: each column leaves its part when it is joined."
     sizes, columns = [s.stop - s.start for *_, s in parts], {}

@@ -48,7 +48,10 @@ class Versa(Learner):
         if samples < 1: raise InputError(f"Versa draws heads, but samples={samples} was given: the paper's is 10.")
         self.samples, self.writer = samples, Amortisation(self.net.dim)
 
-    def noise(self, mean):
+    def noise(
+        self,
+        mean: Tensor,  # (task, way, dim + 1)
+    ) -> Tensor:
         "Standard normal numbers (sample, task, way, dim + 1)."
         if self.training: return torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)
         fixed = torch.Generator().manual_seed(0)

@@ -180,7 +180,8 @@ def base_training_features(
     "What a trained backbone says of the classes it has not learned."
     tensors, card = read_weights(weights)
     side, read = int(card["crop"]), int(card["image_size"])
-    base, *others = base_training_banks(card["images"], str(data), read, side, int(card["classes"]), int(card["per_class"]))
+    some = int(card["classes"]), int(card["per_class"])
+    base, *others = base_training_banks(card["images"], str(data), read, side, *some)
     model = filled(photograph_backbone(card["backbone"], (base.shape[0], side, side), 0), tensors, weights)
     names = [bank.names[c] for bank in others for c in bank.labels]
     parts = [part for bank, part in zip(others, list(PARTS)[1:]) for _ in range(bank.n)]

@@ -128,10 +128,15 @@ def twin_rows(
     out="runs/results",  # the folder of all results; None: committed rows only
     source: str = "omniglot",  # the name of the data in the rows
 ) -> pd.DataFrame:
-    "The rows of `exp_beta` on the other model, under the twin of a profile."
+    "The rows of `exp_beta` on the other model, under the twin of a profile; of committed ones any, if it has none."
     twin = twin_profile(profile)
     rows = other_rows("exp_beta", twin, out, source)
-    return with_model(rows).assign(profile=twin) if len(rows) else pd.DataFrame()
+    if len(rows): return with_model(rows).assign(profile=twin)
+    if out is not None: return pd.DataFrame()
+    from fewshot_nb.engine.results import committed_rows
+    kept = committed_rows("exp_beta")
+    kept = kept[(kept.profile.str.endswith("_stn") == twin.endswith("_stn")) & (kept.data == source)]
+    return with_model(kept.dropna(axis=1, how="all"))
 
 # %% ../../nbs/api/810_studies_sweeps.ipynb #twin-004
 def volume_arms(

@@ -71,13 +71,25 @@ class FineTuned(nn.Module):
 # %% ../../nbs/api/382_train_fine_tuning.ipynb #624b0ace
 # long: the tuning of a task is read as a whole
 @patch
-def features(self: FineTuned, weights, s, q, norm) -> Float[Tensor, "n dim"]:
+def features(
+    self: FineTuned,
+    weights: dict,  # of the network, by name
+    s: Float[Tensor, "support c h w"],  # support images
+    q: Float[Tensor, "query c h w"],  # query images
+    norm: str,  # how batch norms read, as for `FineTuned`
+) -> Float[Tensor, "n dim"]:
     "Features of a task's support and queries with these weights, each by its own moments where `norm` is query."
     if norm != "query": return functional_call(self.net, weights, (torch.cat([s, q]),))
     return torch.cat([functional_call(self.net, weights, (x,)) for x in (s, q)])
 
 @patch
-def tune(self: FineTuned, s, q, labels, norm) -> Float[Tensor, "query way"]:
+def tune(
+    self: FineTuned,
+    s: Float[Tensor, "support c h w"],  # support images
+    q: Float[Tensor, "query c h w"],  # query images
+    labels: Int[Tensor, "support"],  # 0..way-1
+    norm: str,  # how batch norms read, as for `FineTuned`
+) -> Float[Tensor, "query way"]:
     "Logits of the queries of one task after the steps."
     weights = {k: w.detach() for k, w in self.net.named_parameters()}
     def logits(w):
