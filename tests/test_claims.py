@@ -442,4 +442,4 @@ def test_rows_judged_as_another_profile_say_so(tmp_path, monkeypatch):
     page = committed_page(monkeypatch, tmp_path)
     monkeypatch.setenv("FEWSHOT_JUDGE_ANEW", "1")
     page.judge("generation", {"M2": Measure(1.2)}, profile="paper")
-    assert evidence_for("generation/M2").provenance[0] == "rows of profile laptop, judged as paper"
+    assert evidence_for("generation/M2").provenance[0] == "rows of profile hours, judged as paper"

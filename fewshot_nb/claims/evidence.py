@@ -240,6 +240,7 @@ def judge(
     self: OpenExperiment,
     paper: str,  # one of `PAPERS`, or "fewshot_nb"
     measures,  # id of a claim -> what was measured; or a function that returns this, called only if it is needed
+    ran: str = "",  # the profile that the rows were computed under; default: that of the table
     **setting,  # what else claims may need; data, profile and labels are those of the rows, unless given
 ) -> Verdicts:
     "Verdicts on what was measured, kept beside the rows; of committed evidence, on what was kept with it."
@@ -251,7 +252,7 @@ def judge(
     measures = measures() if callable(measures) else measures
     found = judge_measures(paper, measures, **here)
     if len(found):
-        self._keep_verdicts(_with_measures(found, measures, here))
+        self._keep_verdicts(_with_measures(found, measures, here).assign(ran=ran or self.profile))
     return _on_page(found) if self.is_committed else found
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #076d77de
@@ -263,7 +264,7 @@ def _keep_verdicts(self: OpenExperiment, found):
     first = not judged & set(found[list(where)].itertuples(index=False, name=None))
     judged |= set(found[list(where)].itertuples(index=False, name=None))
     folder = evidence_folder(self.name) if self.is_committed else self.folder
-    save_verdicts(self.name, found.assign(ran=self.profile), folder, where if first else ())
+    save_verdicts(self.name, found, folder, where if first else ())
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #5bc22209
 @patch
