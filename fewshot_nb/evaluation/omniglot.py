@@ -380,7 +380,7 @@ def seen_in_training(
 
 def refuse_impossible(
     splits,  # names such as lake
-    settings,  # of the protocols, ways and shots
+    settings,  # pairs (way, shot)
     data,  # where Omniglot lies
 ):
     """Refuse problems that the test classes of a split cannot give; the weak split, with three

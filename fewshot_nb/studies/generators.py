@@ -275,7 +275,7 @@ class DAGANUNSettings(GeneratorSettings):
         steps,  # how many, >= 1
         prototypes=None,  # numbers of prototypes in bank
         seeds=None,  # one a model; None: of the setting
-        compile="off",  # off, on or auto
+        compile="off",  # one of `train.compiling.COMPILE`
         **kwargs,  # for the training function
     ) -> State:
         "Train one generator, or several with a seed each, against critics of their own."

@@ -104,7 +104,7 @@ class PictureFiles:
     def draw(
         self,
         size=512,  # side in pixels
-        engine="auto",  # auto, numpy or numba
+        engine="auto",  # auto, numba or pillow
     ):
         "uint8 (image, size, size), ink 255 on 0."
         return np.stack([read_drawing(path, size) for path in self.paths])

@@ -59,7 +59,7 @@ def bank(
     self: BongardProblems,
     size=64,  # side of the pictures in pixels
     device="cpu",  # where pictures are put
-    engine="auto",  # auto, numpy or numba
+    engine="auto",  # auto, numba or pillow
 ) -> PictureBank:
     """The pictures, drawn on demand: class 2p holds the negatives of problem p, class 2p + 1 its positives; groups
     are kinds."""

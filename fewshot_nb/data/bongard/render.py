@@ -187,7 +187,7 @@ class Pictures(NamedTuple):
     def draw(
         self,
         size=512,  # side in pixels
-        engine="auto",  # auto, numpy or numba
+        engine="auto",  # auto, numba or pillow
     ) -> np.ndarray:
         "All of them as uint8 (image, size, size), ink 255 on 0."
         return rasterise(ink_marks(self.actions, self.poses, self.image), size, engine)
