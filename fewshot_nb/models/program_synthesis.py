@@ -234,7 +234,7 @@ class ProgramSynthesis(nn.Module):
         self,
         width: float = 1.,  # share of the published channels
         values: int = 3,  # numbers that a move has
-        heads: str = "mixture",  # mixture or squared
+        heads: str = "mixture",  # mixture or l2
     ):
         super().__init__()
         self.net = ResNet15(width)
