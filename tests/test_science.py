@@ -22,7 +22,7 @@ def test_our_own_claims_are_apart_from_those_of_the_papers():
     own = published_claims("fewshot_nb")
     assert set(own.paper) == {"fewshot_nb"} and not set(published_claims().paper) - set(PAPERS)
     assert set(own["where"]) & set(experiment_names())
-    assert not own.id.duplicated().any() and set(own.evidence) == {"measured"}
+    assert not own.id.duplicated().any() and set(own.evidence) == {"measured", "trained"}
     assert set(ledger("fewshot_nb").id) == set(own.id)
 
 

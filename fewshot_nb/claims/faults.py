@@ -178,6 +178,6 @@ def first_ledger_note(
     lost = counts.loc[["yes", "yes and no"]].sum()
     said = (f"Of {lost.sum()} claims that the first ledger called true {lost.yes} are so today, {lost['no']} are not, "
             f"{lost.open} are not settled and {lost.retired} are no claims any more.")
-    link = '<a href="api/claims_faults.html">the rules that were mended, and each claim that changed</a>'
+    link = 'the chapter <code>claims.faults</code>: the rules that were mended, and each claim that changed'
     return HTML(f'<details class="cl-first"><summary>What became of the first ledger</summary><p>{html.escape(said)} '
                 f"See {link}.</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></details>")
