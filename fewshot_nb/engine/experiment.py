@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 import yaml
 from fastcore.basics import patch
-from ..core import InputError, choose
+from ..core import InputError, choose, duration_text
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #3e4dfb88
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ def _front_matter(path):
         raise InputError(f"{path.name} is no experiment: its first raw cell must give title, version and profiles.")
     _check_types(path.name, found)
     for name, profile in found["profiles"].items(): _check_profile(path.name, name, profile, found.get("sweep", []))
+    if found.get("committed"): choose(found["committed"], found["profiles"], f"committed profile of {path.name}")
     return {"description": "", **found}
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #c3f5cfd5
@@ -587,14 +588,8 @@ def _made_line(self: OpenExperiment, profile, data, rows, made):
     "One line of `made`."
     days = sorted({str(start)[:10] for start in made.start})
     seeds = sorted(rows.seed.dropna().unique()) if "seed" in rows else []
-    minutes = made.seconds.sum()/60
     return {"profile": profile, "data": data, "rows": len(rows), "seeds": _listed(seeds) or "–",
-            "made": " to ".join(dict.fromkeys([days[0], days[-1]])), "computed": _duration(minutes),
+            "made": " to ".join(dict.fromkeys([days[0], days[-1]])), "computed": duration_text(made.seconds.sum()),
             "machine": _listed(made.device.unique()), "again": f"fewshot_nb run {self.name} --profile {profile}"}
 
 def _listed(values): return ", ".join(dict.fromkeys(map(str, values)))
-
-def _duration(minutes):
-    "A time that people can picture: `< 1 min`, `12 min`, `3.4 h`."
-    if minutes < 1: return "< 1 min"
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes/60:.1f} h"
