@@ -20,21 +20,21 @@ def _three_layers(dim, out):
     return nn.Sequential(nn.Linear(dim, dim), nn.ELU(), nn.Linear(dim, dim), nn.ELU(), nn.Linear(dim, out))
 
 class Amortisation(nn.Module):
-    "The mean feature of a class to a Gaussian over its weights and bias; 6 dim^2 + 8 dim + 2 parameters."
+    "The mean feature of a class to a Gaussian over its weights and bias; 10 dim^2 + 12 dim + 2 parameters."
     def __init__(self,
         dim: int,  # of the features
-        start: float = -4.,  # logarithm of the variances at the beginning; ours
     ):
         super().__init__()
-        self.mean, self.log_variance = _three_layers(dim, dim + 1), _three_layers(dim, dim + 1)
-        with torch.no_grad(): self.log_variance[-1].bias += start
+        self.mean, self.log_variance = _three_layers(dim, dim), _three_layers(dim, dim)
+        self.bias, self.bias_log_variance = _three_layers(dim, 1), _three_layers(dim, 1)
 
     def forward(
         self,
         features: Float[Tensor, "task way shot dim"],  # of the support
-    ) -> tuple:  # mean and deviation, both (task, way, dim + 1), the bias last
+    ) -> tuple:  # mean and variance, both (task, way, dim + 1), the bias last
         z = features.mean(2)
-        return self.mean(z), (self.log_variance(z)/2).exp()
+        mean = torch.cat([self.mean(z), self.bias(z)], -1)
+        return mean, torch.cat([self.log_variance(z), self.bias_log_variance(z)], -1).exp()
 
 # %% ../../nbs/api/292_models_versa.ipynb #f8bf5178
 class Versa(Learner):
@@ -50,12 +50,12 @@ class Versa(Learner):
 
     def noise(
         self,
-        mean: Tensor,  # (task, way, dim + 1)
-    ) -> Tensor:
-        "Standard normal numbers (sample, task, way, dim + 1)."
+        mean: Float[Tensor, "task query way"],  # of the logits
+    ) -> Float[Tensor, "sample #task #query way"]:
+        "Standard normal numbers; in evaluation the same for every task and query."
         if self.training: return torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)
         fixed = torch.Generator().manual_seed(0)
-        return torch.randn(self.samples, 1, *mean.shape[1:], generator=fixed).to(mean)
+        return torch.randn(self.samples, 1, 1, mean.shape[-1], generator=fixed).to(mean)
 
 # %% ../../nbs/api/292_models_versa.ipynb #9d678f09
 @patch
@@ -65,7 +65,8 @@ def compare(
     query: Float[Tensor, "task query dim"],  # embeddings
 ) -> Float[Tensor, "task query way"]:
     "Log-probabilities of embedded queries, averaged over heads."
-    mean, deviation = self.writer(support)
-    heads = mean + deviation*self.noise(mean)  # (sample, task, way, dim + 1)
-    logits = torch.einsum("tqd,ltwd->ltqw", query, heads[..., :-1]) + heads[..., None, :, -1]
+    head, variance = self.writer(support)
+    mean = query @ head[..., :-1].mT + head[..., None, :, -1]
+    spread = (query**2 @ variance[..., :-1].mT + variance[..., None, :, -1]).sqrt()
+    logits = mean + spread*self.noise(mean)  # (sample, task, query, way)
     return logits.log_softmax(-1).logsumexp(0) - math.log(self.samples)

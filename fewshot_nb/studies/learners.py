@@ -26,7 +26,7 @@ from .generators import counted_in
 from .realistic import half_width_over, n_query_of, quiet_redraws
 from .realistic_claims import pooled_cells
 from ..train.backbone import BaseTraining, train_backbone
-from ..train.learners import TABLE_LEARNERS, reading_accuracies, train_table_learner
+from ..train.learners import TABLE_LEARNERS, published_training, reading_accuracies, train_table_learner
 
 # %% ../../nbs/api/848_studies_learners.ipynb #263c1a0a
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LearnerSetting:
     steps: int = 0  # of the training by episodes
     batch: int = 0  # tasks of a step
     way: int = 0  # classes of a training task
-    lr: float = 0.  # Adam's, of the training by episodes
+    lr: float = 0.  # of the training by episodes, at the beginning
     look: int = 500  # steps between two looks at the validation classes
     epochs: int = 90  # of the base training, for those that stand on a trained backbone
     base_batch: int = 256  # images of a step of it
@@ -137,7 +137,7 @@ def learner_rows(
         drawn = list(task_stream(novel, specs["dirichlet"], tasks, s.seed)), novel.labels
     preset = TABLE_LEARNERS[s.learner]
     about = dict(title=preset.title, features=which, n_query=specs["balanced"].n_query, asked=tasks,
-                 trained_steps=s.steps or preset.steps, novel_classes=novel.classes, train_seconds=seconds,
+                 trained_steps=s.steps or published_training(s.learner, s.shot).steps, novel_classes=novel.classes, train_seconds=seconds,
                  curve=json.dumps(curve))
     return [about | _reading_row(bn, found, preset.inductive, drawn) for bn in BATCH_NORMS]
 
@@ -170,7 +170,7 @@ def learners_work(
 ) -> float:
     "Floating-point operations of a learner: its training by episodes, its backbone's, and the tasks it is asked."
     s = {**vars(LearnerSetting()), **{k: v for k, v in setting.items() if k in vars(LearnerSetting())}}
-    preset, each = TABLE_LEARNERS[s["learner"]], image_flops(s["backbone"], int(s["side"]))
+    preset, each = published_training(s["learner"], s["shot"]), image_flops(s["backbone"], int(s["side"]))
     steps, shown = s["steps"] or preset.steps, (s["way"] or preset.way)*(s["shot"] + 15)*(s["batch"] or preset.batch)
     inner = (1 + 5*s["shot"]/(s["shot"] + 15)*(3 if s["learner"] == "maml" else 1)) if "maml" in s["learner"] else 1
     training = 0. if preset.on_backbone else 3.*each*steps*shown*inner
@@ -235,7 +235,7 @@ def learner_gates(
 ) -> pd.Series:  # of each row: why it cannot bear a verdict, or ""
     "Gates of rows: still training, at chance."
     def gate(r):
-        preset, steps = TABLE_LEARNERS[r["learner"]], 0
+        preset, steps = published_training(r["learner"], r["shot"]), 0
         if not preset.on_backbone: steps = r["trained_steps"]
         own = rows[(rows[["learner", "shot", "seed"]] == [r["learner"], r["shot"], r["seed"]]).all(axis=1)]
         told = own[own.inductive].iloc[0]

@@ -144,7 +144,9 @@ def _adam(groups, lr, momentum): return torch.optim.Adam(groups, lr=lr)
 
 def _sgd(groups, lr, momentum): return torch.optim.SGD(groups, lr=lr, momentum=momentum)
 
-_OPTIMIZERS = dict(adam=_adam, sgd=_sgd)
+def _nesterov(groups, lr, momentum): return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=True)
+
+_OPTIMIZERS = dict(adam=_adam, sgd=_sgd, nesterov=_nesterov)
 
 # %% ../../nbs/api/370_train_episodic.ipynb #59f7c818
 def _auxiliary_parts(model, classes, lr, how, seed, where):
@@ -162,7 +164,7 @@ class LearnerTraining:
     way: int = 5  # classes of a task
     shot: int = 5  # support images of a class
     n_query: int | None = None  # queries of a task; None: 15 of each class
-    optimizer: str = "adam"  # "adam" or "sgd"
+    optimizer: str = "adam"  # "adam", "sgd", or "nesterov": SGD with Nesterov's momentum
     momentum: float = .9  # of SGD
     weight_decay: float = 0.  # L2 penalty of the weights
     clip_each: float | None = None  # bound of the norm of each tensor's gradient
