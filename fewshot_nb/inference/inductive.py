@@ -20,9 +20,9 @@ from ..losses import distance_logits
 @register
 @dataclass(frozen=True)
 class ProtoNet(Method):
-    "Nearest prototype in Euclidean distance, Snell et al. (2017) Eq. 2, on features that are trained already."
+    "Nearest prototype in Euclidean distance, ProtoNet's rule (Snell et al. 2017, Eq. 2) on features trained already."
     engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
-    name, title, source, transductive = "protonet", "ProtoNet", "Snell et al. 2017", False
+    name, title, source, transductive = "protonet", "Nearest prototype", "Snell et al. 2017", False
     verified_by = "the predictions of Veilleux et al. (2021)'s code"
     engines = ("torch", "numba")
     compiled = CompiledTwin("nearest._nearest_tasks", 7, .3e-3)
