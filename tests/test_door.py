@@ -164,6 +164,23 @@ def test_a_folder_becomes_features_and_a_stopped_run_goes_on(pictures, monkeypat
     assert found["labels"].tolist() == ["ant"]*6 + ["bee"]*6 and found["paths"][0] == "ant/00.png"
     assert not list(pictures.glob(".*parts")) and np.ptp(found["features"], axis=0).max() > 0
 
+def test_broken_images_are_left_out_when_asked_and_parts_are_carried(pictures, monkeypatch):
+    from fewshot_nb.data import embedding
+    monkeypatch.setattr(embedding, "PART", 5)
+    line = ["embed", pictures/"images", "--model", "torchvision:resnet18", "--weights", "random", "--out",
+            pictures/"f.npz"]
+    (pictures/"images"/"ant"/"03.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match="03.png.*--skip-broken"): said(*line)
+    assert not (pictures/"f.npz").exists()
+    (pictures/"split.csv").write_text("class,part\nant,base\n")
+    with pytest.raises(InputError, match="'bee' is in no part"): said(*line, "--split", pictures/"split.csv")
+    (pictures/"split.csv").write_text("class,part\nant,base\nbee,novel\n")
+    with pytest.warns(UserWarning, match="1 of 12 images .* the first is 'ant/03.png'; they are left out"):
+        said(*line, "--skip-broken", "--split", pictures/"split.csv")
+    with np.load(pictures/"f.npz") as z: found = {k: z[k] for k in z.files}
+    assert found["features"].shape == (11, 512) and "ant/03.png" not in found["paths"]
+    assert found["split"].tolist() == ["base"]*5 + ["novel"]*6
+
 @pytest.mark.parametrize("args, words", [
     (["--model", "torchvision:resnet19"], "did you mean resnet18"), (["--model", "resnet18"], "is not understood"),
     (["--model", "torchvision:resnet18", "--weights", "none.pt"], "There are no weights at 'none.pt'"),

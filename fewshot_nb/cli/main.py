@@ -497,8 +497,11 @@ def _embed(
         help="A file with the weights, or random; default: the library's own, from its cache or the network.")] = None,
     batch: Annotated[int, typer.Option(help="Images at a time.", min=1)] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    split: Annotated[Optional[Path], typer.Option(
+        help="A CSV file (class, part); default: as folders base, val and novel say, if there are.")] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave images out that cannot be read.")] = False,
 ):
     "Embed a folder of images by any backbone; what was stopped goes on with the same command."
     from fewshot_nb.data.embedding import embed_folder
-    file = embed_folder(folder, model, out, weights, batch, device)
+    file = embed_folder(folder, model, out, weights, batch, device, split, skip_broken)
     _say(f"{file}: look at it with fewshot_nb evaluate {file}")
