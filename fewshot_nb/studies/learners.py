@@ -135,9 +135,9 @@ def learner_rows(
         found = {(bn, k): reading_accuracies(learner, novel, spec, tasks, seed=s.seed, bn=bn)
                  for bn in BATCH_NORMS for k, spec in specs.items()}
         drawn = list(task_stream(novel, specs["dirichlet"], tasks, s.seed)), novel.labels
-    preset = TABLE_LEARNERS[s.learner]
+    preset = published_training(s.learner, s.shot)
     about = dict(title=preset.title, features=which, n_query=specs["balanced"].n_query, asked=tasks,
-                 trained_steps=s.steps or published_training(s.learner, s.shot).steps, novel_classes=novel.classes, train_seconds=seconds,
+                 trained_steps=s.steps or preset.steps, novel_classes=novel.classes, train_seconds=seconds,
                  curve=json.dumps(curve))
     return [about | _reading_row(bn, found, preset.inductive, drawn) for bn in BATCH_NORMS]
 
