@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 
 from fewshot_nb.engine.results import Results, same_rows
-from fewshot_nb.engine.shards import ShardedGrid, merge_shards, put_shard, shard_dataset, shard_is_done
+from fewshot_nb.engine.shards import ShardedGrid, merge_shards, put_shard, packed_dataset, shard_is_done
 from fewshot_nb.engine.store import Store
 
 PER_SHARD = 2  # settings
@@ -93,7 +93,7 @@ def all_at_once(store, n, processes, pause):
         for s in one.settings: one.results.write([row_of(s)], 0., s)
         rows = grid_of(merged, n, n).results.read()
         assert len(rows) == PER_SHARD*n and same_rows(rows, one.results.read()), "merged and alone differ"
-    counts = shard_dataset(store).to_table(columns=["count"])["count"].to_pylist()
+    counts = packed_dataset(store).to_table(columns=["count"])["count"].to_pylist()
     assert sum(counts) == int(rows["count"].sum())
     return (f"{n} shards by {processes} processes, {killed} killed, {computed:.0f} s; "
             f"{len(rows)} merged rows equal one run's to the last bit")

@@ -61,7 +61,7 @@ def test_an_experiment_in_shards_is_the_experiment(tmp_path, monkeypatch):
     assert file.endswith("exp_toy/smoke-none/shards/00000-of-00002.parquet")
     made = (tmp_path/"out/exp_toy/jobs").iterdir()
     assert [p.name for p in made] == ["exp_toy-smoke-none-shard00000of00002.ipynb"]
-    with pytest.raises(InputError, match="1 of 2 shards of exp_toy/smoke-none are missing, first 1"):
+    with pytest.raises(InputError, match=r"1 of 2 shards of exp_toy/smoke-none are missing \(1\)"):
         merge_shards([out], to)
     before = os.stat(file).st_mtime_ns
     assert launch.reproduce_shard([str(path)], "0/2", out=out) == [file] and os.stat(file).st_mtime_ns == before

@@ -7,8 +7,8 @@ __all__ = ['SeveralValues', 'evaluate_command', 'Shown', 'specs_asked', 'refuse_
            'folder_named_after', 'whole_numbers', 'shots_asked', 'compare_command', 'compare_files']
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #cf53d818
-import sys
-from dataclasses import dataclass
+import contextlib, sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Optional
 import typer
@@ -87,8 +87,11 @@ _Files = Annotated[list[Path], typer.Argument(
     help="npz, npy, csv, parquet, safetensors or pt with features and labels; several files are compared.")]
 _Labels = Annotated[Optional[Path], typer.Option(help="A file with the labels: npy, txt or csv.")]
 _Base = Annotated[Optional[Path], typer.Option(help="A file with base features, to centre on.")]
-_Out = Annotated[Optional[Path], typer.Option(
-    help="Folder for rows, table and picture; default: runs/evaluate/ and the name of FEATURES.", show_default=False)]
+_Out = Annotated[Optional[str], typer.Option(
+    help="Folder for rows, table and picture, or s3://...; default: in runs/, named after FEATURES.",
+    show_default=False)]
+_Shard = Annotated[Optional[str], typer.Option(
+    help="Answer only shard I/N, or auto in an array of Slurm, Kubernetes, SkyPilot; see merge.")]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-cmd
 # long: a line an option
@@ -118,6 +121,7 @@ def evaluate_command(
     plot: _Plot = None,
     explain: _Explain = False,
     out: _Out = None,
+    shard: _Shard = None,
 ):
     "Evaluate every method on your own features, under realistic, imbalanced tasks; several files are compared."
     n_tasks, shown = _number_of_tasks(tasks), Shown(sort, format, plot, explain)
@@ -126,10 +130,11 @@ def evaluate_command(
     specs = specs_asked(shots, way, queries, dirichlet, balanced, protocol)
     if len(features) > 1:
         _refuse_for_several(ctx, n_tasks)
-        return compare_files(features, split, specs, ",".join(methods), n_tasks, seed, device, out, shown)
-    out = folder_named_after(features[0]) if out is None else out.expanduser().absolute()
-    _evaluate_file(_Request(features[0], labels, split, base, specs, ",".join(methods), n_tasks, seed, device,
-                            change and not balanced, tune, images, calibration or calibrate, calibrate, out, shown))
+        return compare_files(features, split, specs, ",".join(methods), n_tasks, seed, device, out, shown, shard)
+    asked = _Request(features[0], labels, split, base, specs, ",".join(methods), n_tasks, seed, device,
+                     change and not balanced, tune, images, calibration or calibrate, calibrate, None, shown)
+    if shard: return _answer_shard(ctx, shard, asked, out)
+    with _folder_of(out, folder_named_after(features[0]), shown) as folder: _evaluate_file(replace(asked, out=folder))
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-refuse
 def _refuse_protocol(protocol):
@@ -144,9 +149,10 @@ def _refuse_for_several(ctx, n_tasks):
     if n_tasks == "auto":
         raise InputError("--tasks auto is for one file of features, for several are compared on the same tasks: "
                          "give a number.")
-    given = [k for k in ctx.params if ctx.get_parameter_source(k).name == "COMMANDLINE"]
     one = ("base", "tune", "images", "calibration", "calibrate", "labels", "change", "sort")
-    _refuse(given, one, "for one file of features")
+    _refuse(_typed(ctx), one, "for one file of features")
+
+def _typed(ctx): return [k for k in ctx.params if ctx.get_parameter_source(k).name == "COMMANDLINE"]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #7b2bdf3b
 @dataclass(frozen=True)
@@ -310,6 +316,36 @@ def _evaluate_file(asked):
     tell(f"\n{len(rows):,} rows in rows/, {files}; {time.perf_counter() - start:.1f} s, "
          f"peak memory {_peak_memory():.2f} GB\nall in {asked.out}", asked.shown)
 
+# %% ../../nbs/api/955_cli_evaluate.ipynb #42c2c1e5
+@contextlib.contextmanager
+def _folder_of(out, default, shown):
+    "The folder to work in: --out, or the default, or the mirror of an address."
+    from fewshot_nb.engine.experiment import working_folder
+    from fewshot_nb.engine.store import is_address
+    remote = out is not None and is_address(out)
+    place = out if remote else default if out is None else Path(out).expanduser().absolute()
+    with working_folder(place) as folder: yield folder
+    if remote: tell(f"kept in {out.partition('?')[0]}", shown)
+
+# %% ../../nbs/api/955_cli_evaluate.ipynb #5005472b
+_OF_TABLES = ("tune", "images", "calibrate", "sort", "format", "plot", "explain")
+
+def _answer_shard(ctx, shard, asked, out):
+    "Answer one shard of one file's evaluation."
+    from fewshot_nb.data.features import features
+    _refuse(_typed(ctx), _OF_TABLES, "without --shard, when all shards are merged")
+    data = features(asked.path, asked.split, asked.base, asked.labels)
+    _tell_shard([data], shard, folder_named_after(asked.path) if out is None else out, asked)
+
+def _tell_shard(banks, shard, out, asked):
+    "Answer a shard and say where its file is."
+    from fewshot_nb.engine.store import is_address
+    from fewshot_nb.evaluation.evaluate import evaluate_shard
+    place = out if is_address(out) else Path(out).expanduser().absolute()
+    file = evaluate_shard(banks, shard, place, asked.methods, asked.specs, asked.tasks, asked.seed, asked.device,
+                          asked.change, asked.calibration)
+    tell(f"shard: {file}", asked.shown)
+
 # %% ../../nbs/api/955_cli_evaluate.ipynb #fb45bbb8
 def _evaluated(asked, data):
     "The rows that were asked for; what the folder has is not computed again."
@@ -450,17 +486,17 @@ def compare_command(
     format: _Format = "table",
     plot: _Plot = None,
     explain: _Explain = False,
-    out: Annotated[Optional[Path], typer.Option(
-        help="Folder for the rows; default: runs/compare/ and the names.", show_default=False)] = None,
+    out: _Out = None,
+    shard: _Shard = None,
 ):
     "Compare backbones by paired differences on the same tasks, over tasks, images and classes."
     refuse_output("accuracy", format, plot)
     specs = specs_asked(shots, way, queries, dirichlet, balanced)
     compare_files(features, split, specs, ",".join(methods), tasks, seed, device, out,
-                  Shown("", format, plot, explain))
+                  Shown("", format, plot, explain), shard)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #4a81e149
-# long: from files to a table, step by step
+# long: each parameter is explained on a line of its own
 def compare_files(
     files,  # of features
     split,  # as for `features`
@@ -469,17 +505,27 @@ def compare_files(
     tasks: int,  # of each kind
     seed: int,  # of the tasks
     device,  # where methods run
-    out,  # a folder for rows, or None
+    out,  # a folder or an address for rows, or None
     shown: Shown,  # how the table is shown
+    shard: str | None = None,  # answer only this one
 ):
     "What `fewshot_nb compare` does."
-    import pandas as pd
     from fewshot_nb.engine.experiment import results_root
-    from fewshot_nb.evaluation.backbones import Comparison, paired_features
-    from fewshot_nb.evaluation.evaluate import evaluate
+    from fewshot_nb.evaluation.backbones import paired_features
     found = paired_features(_named(files), split=split)
-    if out is None: out = results_root("runs/compare")/"-".join(found).replace("/", "-")
-    out = Path(out).expanduser().absolute()
+    default = results_root("runs/compare")/"-".join(found).replace("/", "-")
+    if shard:
+        asked = _Request(None, None, split, None, specs, methods, tasks, seed, device, False, False, False, False,
+                         False, None, shown)
+        return _tell_shard(list(found.values()), shard, default if out is None else out, asked)
+    with _folder_of(out, default, shown) as folder: _show_comparison(found, folder, methods, specs, tasks, seed, device,
+                                                                     shown)
+
+def _show_comparison(found, out, methods, specs, tasks, seed, device, shown):
+    "Rows of all backbones, and their comparison."
+    import pandas as pd
+    from fewshot_nb.evaluation.backbones import Comparison
+    from fewshot_nb.evaluation.evaluate import evaluate
     try: rows = [evaluate(f, methods, specs, tasks, seed, device, out=out/"rows") for f in found.values()]
     except KeyboardInterrupt:
         tell(f"Stopped. The rows so far are in {out/'rows'}: the same command goes on from there.", shown)

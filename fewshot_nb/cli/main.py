@@ -362,7 +362,7 @@ def _merge(
     to: Annotated[Path, typer.Option(help="The folder of all results that the rows go to.")] = Path(_OUT),
     partial: Annotated[bool, typer.Option("--partial", help="Also when shards are missing.")] = False,
 ):
-    "Make rows of the shards that `reproduce --shard` computed; the same command then draws from them."
+    "Make rows of shards, of `reproduce` or `evaluate --shard`; the same command without it then draws from them."
     from fewshot_nb.engine.experiment import results_root
     from fewshot_nb.engine.shards import merge_shards
     for place, n in merge_shards(shards, results_root(_from_here(to)), partial).items():

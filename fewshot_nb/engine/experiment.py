@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['Experiment', 'experiments_folder', 'experiment_names', 'read_notebook', 'find_experiment', 'results_root',
-           'OpenExperiment', 'open_experiment', 'given_what_it_asks', 'bound_worker']
+           'working_folder', 'OpenExperiment', 'open_experiment', 'given_what_it_asks', 'bound_worker']
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #cf1742ad
-import functools, importlib, inspect, itertools, json, math, re
+import contextlib, functools, importlib, inspect, itertools, json, math, re
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 import yaml
 from fastcore.basics import patch
 from ..core import InputError, choose, duration_text
+from .store import is_address, mirror_name, mirrored
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #3e4dfb88
 @dataclass(frozen=True)
@@ -269,6 +270,17 @@ def folder(
     "The folder of a profile's rows, checkpoints and pictures: under `out`, or the committed evidence."
     from fewshot_nb.engine.results import evidence_folder
     return evidence_folder(self.name) if profile == "committed" else results_root(out)/self.name/f"{profile}-{source}"
+
+# %% ../../nbs/api/510_engine_experiment.ipynb #beb82cba
+@contextlib.contextmanager
+def working_folder(
+    out,  # a folder, or an address such as s3://bucket/folder
+    below: tuple = ("",),  # which folders of an address are needed; "": all
+):
+    "Yield the folder of this machine to work in; what is new in the mirror of an address is put when the block ends."
+    if not is_address(out): yield results_root(out)
+    else:
+        with mirrored(str(out), results_root(mirror_name(str(out))), below) as folder: yield folder
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #f944245a
 @patch

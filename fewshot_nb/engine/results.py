@@ -4,16 +4,16 @@
 
 # %% auto #0
 __all__ = ['CLOCK', 'plain_value', 'key_of', 'same_rows', 'provenance', 'merge_parts', 'Results', 'folder_note', 'part_name',
-           'part_meta', 'evidence_folder', 'committed_rows']
+           'pack_bytes', 'pack_parts', 'part_meta', 'evidence_folder', 'committed_rows']
 
 # %% ../../nbs/api/500_engine_results.ipynb #cc2bbcb5
-import contextlib, functools, hashlib, importlib.metadata, json, subprocess, time, warnings
+import contextlib, functools, hashlib, importlib.metadata, io, json, subprocess, time, warnings
 from datetime import datetime, timezone
 from pathlib import Path
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.parquet as pq
 from fastcore.basics import patch
 import fewshot_nb
-from ..core import InputError, locked, machine, writable, written_whole
+from ..core import InputError, content_digest, locked, machine, writable, written_whole
 
 # %% ../../nbs/api/500_engine_results.ipynb #6f0ed602
 def plain_value(
@@ -201,10 +201,11 @@ class Results:
         grid: dict | None = None,  # what holds for every row of the folder; other values are refused
         device="cpu",  # where the rows are computed, for the provenance
         content: str = "",  # fingerprint of what the rows are computed from; rows of another one are left alone
+        packed_by: tuple = (),  # columns: parts that agree in them are packed in one file
     ):
         self.folder, self.experiment, self.version = Path(folder), experiment, int(version)
         self.keys, self.grid = list(keys), {k: plain_value(v) for k, v in (grid or {}).items()}
-        self.device, self.content = device, content
+        self.device, self.content, self.packed_by = device, content, list(packed_by)
         writable(self.folder, f"the results of {experiment}", "choose another out")
         self._claim()
 
@@ -257,12 +258,13 @@ def _sweep_up(self: Results):
 
 # %% ../../nbs/api/500_engine_results.ipynb #935384b6
 def _meta(path):
-    "What a part says about itself, or None where it is no whole part of ours."
+    "What a part, or a pack of parts, says about itself, or None where it is no whole one of ours."
     with contextlib.suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError, RecursionError):
         meta = json.loads(pq.read_schema(path).metadata[_META])
-        made = meta["provenance"]
+        made = [p for part in meta.get("parts", [meta]) for p in part["provenance"]]
         if not _is_note(meta) or not isinstance(meta["version"], int): return None
-        if made and all(isinstance(p, dict) and {"seconds", "device", "start"} <= set(p) for p in made): return meta
+        if not made or not all(isinstance(p, dict) and {"seconds", "device", "start"} <= set(p) for p in made): return
+        return dict(meta, provenance=made)
 
 # %% ../../nbs/api/500_engine_results.ipynb #7452d1dc
 def _table(rows):
@@ -357,37 +359,93 @@ def _good_in(self: Results, path):
     table = _load(path) if self._is_mine(_meta(path)) else None
     return 0 if table is None else _n_good(table)
 
-# %% ../../nbs/api/500_engine_results.ipynb #0898e8d7
-@patch
-def keep_part(self: Results,
-    name: str,  # of the part, as `part_name` gives it
-    table,  # its rows, an arrow table
-    meta: dict,  # what it says about itself
-):
-    "Keep a part of another machine."
-    path = self.folder/name
-    with locked(self.folder/".parts"):
-        if self._good_in(path) < _n_good(table): _write_part(table, path, meta)
+# %% ../../nbs/api/500_engine_results.ipynb #5e77fb85
+def _with_counts(table):
+    "Accuracies as counts of correct queries, in 8 or 16 bits, where dividing gives every bit back."
+    if not {"accuracy", "queries"} <= set(table.column_names): return table
+    shares, of = (table[name].combine_chunks() for name in ("accuracy", "queries"))
+    if shares.null_count or of.null_count or not pa.types.is_float64(shares.type): return table
+    shares, of = shares.to_numpy(), of.to_numpy()
+    correct = np.rint(shares*of)
+    if of.min() < 1 or of.max() >= 2**16 or (correct/of != shares).any(): return table
+    kind = np.uint8 if of.max() < 2**8 else np.uint16
+    return table.set_column(table.column_names.index("accuracy"), "correct", pa.array(correct.astype(kind)))
+
+def _with_shares(table):
+    "The inverse of `_with_counts`."
+    correct, of = (table[name].combine_chunks().to_numpy() for name in ("correct", "queries"))
+    shares = pa.array(correct.astype(float)/of)
+    return table.set_column(table.column_names.index("correct"), "accuracy", shares)
+
+# %% ../../nbs/api/500_engine_results.ipynb #b0e6b8bd
+def _recoded(table, words):
+    "Words as numbers of words, or (`words=False`) written out again."
+    for i, f in enumerate(table.schema):
+        if words and (pa.types.is_string(f.type) or pa.types.is_large_string(f.type)):
+            table = table.set_column(i, f.name, table[f.name].cast(pa.string()).dictionary_encode())
+        if not words and pa.types.is_dictionary(f.type):
+            table = table.set_column(i, f.name, table[f.name].cast(pa.string()))
+    return table
+
+def pack_bytes(
+    parts: dict,  # name of a part -> (its rows, an arrow table; what it says about itself)
+    meta: dict,  # what the file says about itself
+    mark: bytes = _META,  # where that sits among parquet's metadata
+) -> bytes:  # of a parquet file
+    "Many parts as one file; `pack_parts` reads it."
+    tables = [_recoded(table, words=True) for table, _ in parts.values()]
+    whole = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries() if tables else pa.table({})
+    packed = _with_counts(whole)
+    listed = [dict(name=name, rows=len(table), provenance=m["provenance"]) for name, (table, m) in parts.items()]
+    about = dict(meta, provenance=[], parts=listed, counts=packed is not whole)
+    floats = [f.name for f in packed.schema if pa.types.is_float64(f.type)]
+    file = io.BytesIO()
+    pq.write_table(packed.replace_schema_metadata({mark: json.dumps(about)}), file, compression="zstd",
+                   use_dictionary=[name for name in packed.column_names if name not in floats],
+                   column_encoding={name: "BYTE_STREAM_SPLIT" for name in floats}, write_page_checksum=True)
+    return file.getvalue()
+
+# %% ../../nbs/api/500_engine_results.ipynb #4aed347e
+def pack_parts(
+    table,  # of the file, an arrow table
+    meta: dict,  # what the file says about itself
+) -> dict:  # name of a part -> (arrow table, what it says about itself)
+    "The parts of a file that `pack_bytes` made."
+    table = _with_shares(table) if meta["counts"] else table
+    common, found, start = {k: meta[k] for k in ("experiment", "version", "keys", "grid", "content")}, {}, 0
+    for part in meta["parts"]:
+        rows = table.slice(start, part["rows"]).replace_schema_metadata()
+        found[part["name"]] = rows, dict(common, provenance=part["provenance"])
+        start += part["rows"]
+    return found
 
 # %% ../../nbs/api/500_engine_results.ipynb #0b43fc3f
 @patch
-def _parts(self: Results):
+def _parts(self: Results, files=None, words=False):
     "The whole parts of this version and content: name -> (arrow table, metadata). All others are named."
     found, others, aside = {}, {}, []
-    for path in self._files():
+    for path in self._files() if files is None else files:
         meta = _meta(path)
         mine = meta and all(json.dumps(meta[k]) == json.dumps(getattr(self, k)) for k in ("experiment", "keys", "grid"))
         if mine and not self._is_mine(meta):
-            others.setdefault((meta["version"], meta.get("content", "")), []).append(path.name)
+            names = [part["name"] for part in meta.get("parts", [dict(name=path.name)])]
+            others.setdefault((meta["version"], meta.get("content", "")), []).extend(names)
             continue
         table = _load(path) if mine else None
-        if table is None: aside.append(_set_aside(path))
-        else: found[path.name] = (table.replace_schema_metadata(), meta)
+        if table is not None: _add_parts(found, path, _recoded(table, words), meta)
+        elif files is None and not path.exists(): return self._parts(files, words)  # it has been packed meanwhile
+        else: aside.append(_set_aside(path))
     if aside:
         warnings.warn(f"{', '.join(aside)} in {str(self.folder)!r}: cut short, damaged or of a foreign schema, "
                       "set aside as *.aside and not merged.", stacklevel=3)
     self._name_others(others, {name[:16] for name in found})
     return found
+
+def _add_parts(found, path, table, meta):
+    "Add the parts of a file to those found; of two of one name the one with more good rows stays."
+    parts = pack_parts(table, meta) if "parts" in meta else {path.name: (table.replace_schema_metadata(), meta)}
+    for name, part in parts.items():
+        if name not in found or _n_good(part[0]) > _n_good(found[name][0]): found[name] = part
 
 # %% ../../nbs/api/500_engine_results.ipynb #196f8c4c
 @patch
@@ -445,6 +503,47 @@ def timed(self: Results):
         made = meta["provenance"][0]
         found.append({**table.slice(0, 1).to_pylist()[0], "seconds": made["seconds"], "device": made["device"]})
     return pd.DataFrame(found)
+
+# %% ../../nbs/api/500_engine_results.ipynb #8bcc3f33
+@patch
+def pack(self: Results,
+    more: dict | None = None,  # parts of other machines: name -> (arrow table, metadata)
+) -> list:  # the files
+    "Gather all whole parts, one file for each value of `packed_by`."
+    with locked(self.folder/".parts"):
+        groups = {}
+        for path in self._files():
+            if self._is_mine(_meta(path)): groups.setdefault(self._group(self._first_row(path)), []).append(path)
+        others = {}
+        for name, part in (more or {}).items(): others.setdefault(self._group(part[0]), {})[name] = part
+        return [self._pack(groups.get(g, []), others.get(g, {})) for g in {**groups, **others}]
+
+@patch
+def _first_row(self: Results, path):
+    "The columns of `packed_by` in a file's first row."
+    names = [c for c in pq.read_schema(path).names if c in self.packed_by]
+    return pq.ParquetFile(path).read_row_group(0, columns=names) if names else pa.table({})
+
+@patch
+def _group(self: Results, table):
+    "The pack that the rows of a part belong to."
+    first = table.slice(0, 1)
+    return key_of({k: first[k][0].as_py() for k in self.packed_by if k in table.column_names})
+
+@patch
+def _pack(self: Results, files, more):
+    "Pack the parts in some files, and others, in one file, which is named by what is in it."
+    if len(files) == 1 and not more and files[0].name.startswith("pack-"): return files[0]
+    parts = self._parts(files, words=True)
+    for name, (table, meta) in more.items(): _add_parts(parts, Path(name), _recoded(table, True), meta)
+    named = part_name({name: len(table) for name, (table, _) in parts.items()}, self.version, self.content)
+    path, about = self.folder/f"pack-{named}", {k: getattr(self, k) for k in _ABOUT}
+    with written_whole(path) as file: file.write_bytes(pack_bytes(parts, about))
+    for old in files:
+        if old != path: old.unlink()
+    return path
+
+_ABOUT = ("experiment", "version", "keys", "grid", "content")  # what a file of ours says of its rows
 
 # %% ../../nbs/api/500_engine_results.ipynb #5e10e131
 @patch
