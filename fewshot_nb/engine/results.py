@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.parquet as pq
 from fastcore.basics import patch
 import fewshot_nb
-from ..core import InputError, content_digest, locked, machine, writable, written_whole
+from ..core import InputError, locked, machine, writable, written_whole
 
 # %% ../../nbs/api/500_engine_results.ipynb #6f0ed602
 def plain_value(
@@ -530,6 +530,7 @@ def _group(self: Results, table):
     first = table.slice(0, 1)
     return key_of({k: first[k][0].as_py() for k in self.packed_by if k in table.column_names})
 
+# %% ../../nbs/api/500_engine_results.ipynb #ab0c06bb
 @patch
 def _pack(self: Results, files, more):
     "Pack the parts in some files, and others, in one file, which is named by what is in it."

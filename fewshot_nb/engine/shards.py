@@ -52,6 +52,7 @@ def _from_array(env, of):
 _MARK = b"fewshot_nb_shard"
 
 # %% ../../nbs/api/527_engine_shards.ipynb #52770b01
+# long: one class
 _PLACE = re.compile(r"\w[\w.,+() -]*/\w[\w.+-]*")  # of rows: an experiment and a folder of it
 
 @dataclass(frozen=True)

@@ -110,6 +110,7 @@ def places(
     start = len(str(self.root).strip("/")) + 1
     return sorted(p.strip("/")[start:] for p in found if p.endswith(ending))
 
+# %% ../../nbs/api/502_engine_store.ipynb #4d67b3f5
 @patch
 def remove(self: Store,
     place: str,  # of the file under the root

@@ -261,6 +261,7 @@ def evaluate(
     with working_folder(out) as folder:
         return _streamed(plan, asked, evaluation_results(folder, named_device(device)), auto, seen)
 
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #e2852a54
 def _planned_work(bank, methods, spec, n_tasks, seed, device, base_mean, balanced, setting, calibration):
     "Kinds of task with their methods, and what all rows share; everything is checked, and nothing computed."
     if isinstance(bank, Features): bank, base_mean = bank.novel, bank.base_mean if base_mean is None else base_mean
