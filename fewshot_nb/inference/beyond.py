@@ -244,7 +244,7 @@ def _components(gram, n):
     if centre.device.type == "cpu" and centre.shape[-1] > _MANY*n: return torch.stack([_leading(c, n) for c in centre])
     return torch.linalg.eigh(centre)[1][..., -n:].mT.contiguous()
 
-_MANY = 100  # samples for each component, from which on Lanczos' iteration is quicker than all eigenvectors
+_MANY = 50  # samples for each component, from which on Lanczos' iteration is quicker than all eigenvectors
 
 def _leading(centre, n):
     "The first `n` eigenvectors of one matrix as rows, by Lanczos' iteration to nine digits."

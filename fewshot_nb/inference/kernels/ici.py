@@ -132,18 +132,30 @@ def _by_class(Q, label, way):
             r += 1
     return X, QQ, ends, place
 
+# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #4e1d0a02
+@_jit
+def _all_above(length, before, later):
+    "Whether residuals stay above all `later` thresholds, moving twice as far as from `before`, which they replace."
+    shortest, moved = np.inf, 0.
+    for i in range(len(length)):
+        shortest, moved = min(shortest, length[i]), max(moved, abs(length[i] - before[i]))
+        before[i] = length[i]
+    return len(later) == 0 or shortest - 2*len(later)*moved > later[0]
+
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #eafa2966
 @_jit
 def _path(QQ, X, ends, v, m, length, top, thresholds, steps, times):
     "times[i] = at how many thresholds the residual of sample i stays below."
-    (way, c), weight = v.shape, np.empty(X.shape[1])
+    (way, c), weight, before = v.shape, np.empty(X.shape[1]), length.copy()
     A, B = np.empty((c, c)), np.empty((way, c))
-    for t in thresholds:
+    for k in range(len(thresholds)):
+        t = thresholds[k]*top
         for _ in range(steps):
-            for i in range(len(weight)): weight[i] = min(1., t*top/max(length[i], 1e-12))
+            for i in range(len(weight)): weight[i] = min(1., t/max(length[i], 1e-12))
             _refit(QQ, X, ends, weight, m, A, B, v)
             _lengths(QQ, X, ends, v, m, length)
-        for i in range(len(times)): times[i] += length[i] <= t*top*(1 + 1e-6)
+        for i in range(len(times)): times[i] += length[i] <= t*(1 + 1e-6)
+        if _all_above(length[:len(times)], before, thresholds[k + 1:]*top): break
 
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #5c1d0f32
@@ -185,14 +197,16 @@ def _refit_five(X, ends, v, m, threshold, A, B):
 @_jit
 def _path_of_five(QQ, X, ends, v, m, length, top, thresholds, steps, times):
     "`_path` for five components."
-    A, B = np.empty((5, 5)), np.empty((len(v), 5))
-    for t in thresholds:
+    A, B, before = np.empty((5, 5)), np.empty((len(v), 5)), length.copy()
+    for k in range(len(thresholds)):
+        t = thresholds[k]*top
         for _ in range(steps):
-            _refit_five(X, ends, v, m, t*top, A, B)
+            _refit_five(X, ends, v, m, t, A, B)
             _solve(A, B, v)
             _square_form(v, m)
         _lengths(QQ, X, ends, v, m, length)
-        for i in range(len(times)): times[i] += length[i] <= t*top*(1 + 1e-6)
+        for i in range(len(times)): times[i] += length[i] <= t*(1 + 1e-6)
+        if _all_above(length[:len(times)], before, thresholds[k + 1:]*top): break
 
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #5c1d0f36
@@ -242,28 +256,90 @@ def credibility_numba(
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #f8f4f775
 @_jit
-def _join(u, m, gram, K, C, R, S, v, w):
-    "Take sample u as the m-th: column m of K, R = inverse Cholesky factor of K/2 + 1/C, S = R'R; v, w buffers."
-    g, Ku = gram[u], K[u]
-    for i in range(len(g)): K[i, m] = g[i] + _f(1)
-    for j in range(m): w[j] = _f(.5)*Ku[j]
-    rest = _f(.5)*Ku[m] + _f(1)/C
-    for j in range(m):
-        Rj, total = R[j], _f(0)
-        for i in range(j + 1): total += Rj[i]*w[i]
-        v[j] = total
-        rest -= total*total
-    scale = _f(1)/np.sqrt(max(rest, _f(.5)/C))  # it is at least 1/C, but for rounding
-    w[:m], w[m] = 0, 1
-    for j in range(m):
-        Rj, vj = R[j], v[j]
-        for i in range(j + 1): w[i] -= vj*Rj[i]
-    for i in range(m + 1):
-        w[i] *= scale
-        R[m, i] = w[i]
-    for j in range(m + 1):
-        Sj, wj = S[j], w[j]
-        for i in range(m + 1): Sj[i] += wj*w[i]
+def _by_factor(w, R, m, V):
+    "V = w R' for rows of w by fives, R lower triangular in its first m rows and columns."
+    for i in range(0, m, 2):
+        j = min(i + 1, m - 1)
+        x, y = R[i], R[j]
+        for k in range(0, len(w), 5):
+            w0, w1, w2, w3, w4 = w[k], w[k + 1], w[k + 2], w[k + 3], w[k + 4]
+            a0, a1, a2, a3, a4 = _f(0), _f(0), _f(0), _f(0), _f(0)
+            b0, b1, b2, b3, b4 = _f(0), _f(0), _f(0), _f(0), _f(0)
+            for d in range(j + 1):
+                a0, b0 = a0 + w0[d]*x[d], b0 + w0[d]*y[d]
+                a1, b1 = a1 + w1[d]*x[d], b1 + w1[d]*y[d]
+                a2, b2 = a2 + w2[d]*x[d], b2 + w2[d]*y[d]
+                a3, b3 = a3 + w3[d]*x[d], b3 + w3[d]*y[d]
+                a4, b4 = a4 + w4[d]*x[d], b4 + w4[d]*y[d]
+            V[k, i], V[k + 1, i], V[k + 2, i], V[k + 3, i], V[k + 4, i] = a0, a1, a2, a3, a4
+            V[k, j], V[k + 1, j], V[k + 2, j], V[k + 3, j], V[k + 4, j] = b0, b1, b2, b3, b4
+
+# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #4e1d0a08
+@_jit
+def _strip_of(T, first, left, right, strip):
+    "strip = T's columns from `left` to `right`, rows from `first` on."
+    for r in range(len(strip)):
+        row, to = T[first + r, left:right], strip[r]
+        for i in range(len(row)): to[i] = row[i]
+
+@_jit
+def _through_factor(V, R, m, strip, out):
+    "out += V R, R as in `_by_factor`; rows from m on are zero up to a multiple of 30."
+    for start in range(0, m, 30):
+        end, width = min(start + 30, m), strip.shape[1]
+        for left in range(0, end, width):
+            right = min(left + width, end)
+            _strip_of(R, start, left, right, strip[:30])
+            for j in range(len(V)): _add_rows(strip[:30], V[j, start:start + 30], out[j, left:right])
+
+@_jit
+def _add_squares(G, end, strip, out):
+    "out += G'G in its first `end` rows and columns."
+    shares, width = G[:, :end].T.copy(), strip.shape[1]
+    for left in range(0, end, width):
+        right = min(left + width, end)
+        _strip_of(G, 0, left, right, strip[:len(G)])
+        for i in range(end): _add_rows(strip[:len(G)], shares[i], out[i, left:right])
+
+# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #4e1d0a04
+@_jit
+def _unmix(P, n, C, G):
+    "G = L^-1 G in its first n rows, with P = LL'; P is overwritten."
+    for j in range(n):
+        Gj = G[j]
+        for i in range(j):
+            for k in range(i): P[j, i] -= P[j, k]*P[i, k]
+            P[j, i] /= P[i, i]
+            P[j, j] -= P[j, i]*P[j, i]
+            Gi, share = G[i], P[j, i]
+            for d in range(len(Gj)): Gj[d] -= share*Gi[d]
+        P[j, j] = np.sqrt(max(P[j, j], _f(.5)/C))
+        scale = _f(1)/P[j, j]
+        for d in range(len(Gj)): Gj[d] *= scale
+
+# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #4e1d0a06
+# long: from the inner products to the inverse, step by step
+@_jit
+def _join(new, m, gram, K, C, R, S, w, V, G, strip):
+    "Take the samples `new` after m others: columns of K, rows of R, S = R'R; w, V, G, strip are buffers."
+    b, end, size = len(new), m + len(new), (len(new) + 4)//5*5  # rows by fives
+    w[:size], V[:size], G[:size] = 0, 0, 0
+    for j in range(b):
+        g, Ku, wj = gram[new[j]], K[new[j]], w[j]
+        for i in range(len(g)): K[i, m + j] = g[i] + _f(1)
+        for i in range(m): wj[i] = _f(.5)*Ku[i]
+    _by_factor(w[:size], R, m, V)
+    _through_factor(V[:b], R, m, strip, G)
+    P = np.empty((size, size), _f)
+    _products(V[:size], V[:size], P)
+    for j in range(b):
+        for i in range(b): P[j, i] = _f(.5)*K[new[j], m + i] - P[j, i]
+        P[j, j] += _f(1)/C
+        for i in range(m): G[j, i] = -G[j, i]
+        G[j, m + j] = 1
+    _unmix(P, b, C, G)
+    for j in range(b): R[m + j, :end] = G[j, :end]
+    _add_squares(G[:size], end, strip, S)
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #ac05452b
 @_jit
@@ -335,20 +411,20 @@ def _ici_tasks(gram, Q, known, logits, C, add, thresholds, steps):
     "LR+ICI from inner products, components Q and the support's classes; `logits`: (task, way, query)."
     way, N, n = logits.shape[1], gram.shape[1], known.shape[1]
     order, label, waiting = np.empty(N, np.int64), np.empty(N, np.int64), np.empty(N, np.bool_)
-    wide = (N + 7)//8*8
-    K, R, S = np.empty((N, wide), _f), np.empty((N, wide), _f), np.empty((N, wide), _f)
-    v, w = np.empty(N, _f), np.empty(N, _f)
+    wide, most = (N + 7)//8*8, max(n, min(N, way*add)) + 4
+    K, R, S = np.empty((N, wide), _f), np.empty((N + 30, wide), _f), np.empty((N, wide), _f)
+    w, V, G = np.empty((most, wide), _f), np.empty((most, wide + 30), _f), np.empty((most, wide), _f)
+    strip = np.empty((max(most, 30), 256), _f)  # stays in the nearest cache
     count, score = np.empty(N, np.int64), np.empty(N)
     for t in range(len(gram)):
         g, out, m, u = gram[t], logits[t], n, np.zeros((way, (n + 7)//8*8), _f)
         K[:], R[:], S[:], count[:], score[:], label[:], waiting[:] = 0, 0, 0, 0, 0, 0, True
-        for i in range(n):
-            order[i], label[i], waiting[i] = i, known[t, i], False
-            _join(i, i, g, K, C, R, S, v, w)
+        for i in range(n): order[i], label[i], waiting[i] = i, known[t, i], False
+        _join(order[:n], 0, g, K, C, R, S, w, V, G, strip)
         while True:
             _fit_and_label(K, S, order, m, n, label, C, u, out)
             if m == N: break
-            claims = _claims(label, waiting, way)
+            claims, before = _claims(label, waiting, way), m
             if claims.max() > add:
                 _credibility_task(Q[t], label, count, score, way, thresholds, steps)
                 for i in range(N): score[i] = count[i] - score[i]/2
@@ -356,8 +432,8 @@ def _ici_tasks(gram, Q, known, logits, C, add, thresholds, steps):
                 for _ in range(min(add, claims[k])):
                     best = _most_credible(label, waiting, score, k)
                     order[m], waiting[best] = best, False
-                    _join(best, m, g, K, C, R, S, v, w)
                     m += 1
+            _join(order[before:m], before, g, K, C, R, S, w, V, G, strip)
             u = _start_of_round(order, m, n, u, out)
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #08fbb768
