@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['BLOCK', 'largest_remainder', 'Marginal', 'Balanced', 'dirichlet', 'Dirichlet', 'Effective', 'Counts', 'marginal',
            'Shots', 'RangeShots', 'LinearShots', 'StepShots', 'DirichletShots', 'shots', 'Ways', 'ways', 'TaskSpec',
-           'TaskBatch', 'distinct', 'task_stream', 'join_tasks', 'draw_tasks', 'rectangles', 'given_tasks',
-           'lake_tasks', 'lake_image_tasks']
+           'TaskBatch', 'distinct', 'task_stream', 'join_tasks', 'draw_tasks', 'rectangles', 'Opened', 'open_tasks',
+           'given_tasks', 'lake_tasks', 'lake_image_tasks']
 
 # %% ../nbs/api/200_samplers.ipynb #073035ef
 import dataclasses, math, re, warnings
@@ -958,6 +958,53 @@ def rectangles(
         yield which, dataclasses.replace(part, query=part.query[:, :n], query_labels=part.query_labels[:, :n],
                                          support=part.support[:, :m], support_labels=part.support_labels[:, :m],
                                          classes=part.classes[:, :way])
+
+# %% ../nbs/api/200_samplers.ipynb #5a0c1e02
+@dataclass(frozen=True)
+class Opened(Marginal):
+    "A marginal for the first classes, and equal counts for further ones that the support will not show."
+    known: Marginal  # of the classes with support
+    more: int  # how many classes without support
+    n_more: int  # their queries together
+
+    def check(
+        self,
+        way,  # all classes
+        n_query,  # all queries
+    ):
+        Balanced().check(self.more, self.n_more)
+        self.known.check(way - self.more, n_query - self.n_more)
+
+    def draw(
+        self,
+        rng,  # numpy random generator
+        n,
+        way,  # all classes
+        n_query,  # all queries
+    ):
+        known = self.known.draw(rng, n, way - self.more, n_query - self.n_more)
+        return np.hstack([known, np.full((n, self.more), self.n_more//self.more)])
+
+    def __str__(self): return f"{self.known}, open({self.more}, {self.n_more})"
+
+# %% ../nbs/api/200_samplers.ipynb #5a0c1e03
+def open_tasks(
+    bank,  # as for `draw_tasks`
+    spec: TaskSpec,  # of the known classes: a whole number of ways and shots
+    n_tasks: int,  # how many
+    more: int = 5,  # classes that have queries and no support
+    n_more: int = 75,  # their queries together, a multiple of `more`
+    seed: int = 0,  # of the tasks
+) -> TaskBatch:  # a query of no known class has the label `way`
+    "Tasks whose queries also come from classes that the support does not show."
+    for name, value in (("more", more), ("n_more", n_more)): _check_whole(name, value, 1)
+    if isinstance(spec.way, Ways) or spec.uneven or spec.noise or spec.order != "grouped":
+        raise InputError("Open tasks have a whole number of ways and shots, a grouped support and no noise.")
+    opened = Opened(spec.marginal, more, n_more)
+    wide = spec.replace(way=spec.way + more, n_query=spec.n_query + n_more, marginal=opened)
+    drawn, n = draw_tasks(bank, wide, n_tasks, seed), spec.way*spec.shot
+    return dataclasses.replace(drawn, support=drawn.support[:, :n], support_labels=drawn.support_labels[:, :n],
+                               query_labels=drawn.query_labels.clamp_max(spec.way), classes=drawn.classes[:, :spec.way])
 
 # %% ../nbs/api/200_samplers.ipynb #8a2a57fd
 # long: each parameter is explained on a line of its own
