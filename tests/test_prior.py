@@ -38,10 +38,10 @@ def test_queries_and_classes_in_another_order(name):
 
 @pytest.mark.parametrize("name", sorted(PRIOR_METHODS))
 def test_a_perfect_prior_helps(name):
-    exact = torch.eye(4)[truth]  # features that are their class, and a prior that knows it
-    m = PRIOR_METHODS[name]()
-    ours = m(torch.eye(4)[labels] + .01*support[..., :4], labels, exact + .01*query[..., :4], torch.eye(4).expand(2, 4, 4))
-    assert (ours.argmax(-1) == truth).all()
+    eye = torch.eye(4)  # features that are their class, and a prior that knows it
+    s, q = (eye[y] + .01*x[..., :4] for y, x in ((labels, support), (truth, query)))
+    p = PRIOR_METHODS[name]()(s, labels, q, eye.expand(2, 4, 4))
+    assert (p.argmax(-1) == truth).all()
 
 def test_who_answers_without_a_support():
     for name, cls in PRIOR_METHODS.items():
