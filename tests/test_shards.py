@@ -7,8 +7,10 @@ import pytest, yaml
 from fewshot_nb.core import InputError
 from fewshot_nb.engine import experiment as experiments
 from fewshot_nb.engine import reproduce as launch
+from fewshot_nb.engine.experiment import working_folder
 from fewshot_nb.engine.results import same_rows
 from fewshot_nb.engine.shards import merge_shards, shard_numbers
+from fewshot_nb.engine.store import Store
 
 import shards_at_scale
 from small_notebooks import notebook
@@ -73,6 +75,20 @@ def test_an_experiment_in_shards_is_the_experiment(tmp_path, monkeypatch):
     assert e.missing("smoke", to, "none") == []  # nothing is left to compute
     alone = [r for r in e.all_results(out) for r in [r.read()]][0]
     assert same_rows(merged[merged.x != 2].reset_index(drop=True), alone)  # what the first shard made
+
+def test_an_experiment_on_an_address_is_drawn_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/"settings.ini").touch()
+    path = tmp_path/"exp_toy.ipynb"
+    notebook(path, *TOY[:3], TOY[3].replace("PATH", repr(str(path))))
+    launch.reproduce([str(path)], out="memory://bucket/results")
+    places = Store("memory://bucket/results").places()
+    assert len([p for p in places if p.endswith(".parquet")]) == 3 and any(p.endswith("-draw.ipynb") for p in places)
+    shutil.rmtree(tmp_path/"runs")  # another machine: nothing is left to compute
+    with working_folder("memory://bucket/results", ("exp_toy",)) as folder:
+        assert experiments.find_experiment(str(path)).missing("smoke", folder, "none") == []
+    with pytest.raises(InputError, match="--engine slurm needs a folder that all its machines see"):
+        launch._refuse_engines("slurm")
 
 def test_the_kubernetes_job_of_the_tutorial():
     "What must hold beside the schema, which `kubernetes-validate` knows where it is installed."

@@ -252,7 +252,7 @@ def _reproduce(
     engine: Annotated[str, typer.Option(help="local or slurm.")] = "local",
     jobs: Annotated[Optional[int], typer.Option(help="How many run at once.")] = None,
     data: Annotated[str, typer.Option(help="A folder with the data, or glyphs.")] = "auto",
-    out: Annotated[str, typer.Option(help="The folder of all results; with --shard also s3://...")] = _OUT,
+    out: Annotated[str, typer.Option(help="The folder of all results, or s3://...")] = _OUT,
     seed: Annotated[int, typer.Option(help="Added to the profile's seeds.")] = 0,
     set: _Set = None,
     module: _Modules = None,

@@ -9,7 +9,7 @@ __all__ = ['ENGINES', 'on_this_machine', 'reproduce', 'reproduce_shard', 'plain_
 import ast, contextlib, json, re, sys, threading, time
 from dataclasses import asdict
 from ..core import InputError, choose, cores, writable
-from .experiment import find_experiment, read_notebook, results_root
+from .experiment import find_experiment, read_notebook, results_root, working_folder
 from .plan import Job, in_waves, plan_jobs, run_job
 from .results import Results
 from .shards import ShardedGrid, put_shard, shard_is_done, shard_numbers
@@ -52,7 +52,7 @@ def reproduce(
     names: list,  # experiments
     profile: str = "smoke",  # smoke, laptop, gpu, paper
     engine: str = "local",  # local, or slurm
-    out="runs/results",  # the folder of all results
+    out="runs/results",  # the folder of all results, or an address such as s3://bucket/folder
     data: str = "auto",  # as the notebooks' parameter
     seed: int = 0,  # added to the profile's seeds
     jobs: int | None = None,  # how many run at once; None: one a GPU, else one
@@ -65,17 +65,31 @@ def reproduce(
     raised as one sentence."""
     run_jobs = choose(engine, ENGINES, "engine")
     _check_options(engine, jobs, options or {}, whole)
-    out, failed, drawn = writable(results_root(out), "the results", "choose another --out"), {}, []
-    waves = in_waves(names, lambda name: find_experiment(name, modules).needs)
-    def planned(name): return plan_jobs(find_experiment(name, modules), profile, out, data, seed, whole, **given)
-    plans = [[planned(name) for name in wave] for wave in waves]
+    if is_address(out): _refuse_engines(engine)
+    waves = [[find_experiment(name, modules) for name in wave]
+             for wave in in_waves(names, lambda name: find_experiment(name, modules).needs)]
+    with working_folder(out, tuple(e.name for wave in waves for e in wave)) as folder:
+        folder = writable(folder, "the results", "choose another --out")
+        plans = [[plan_jobs(e, profile, folder, data, seed, whole, **given) for e in wave] for wave in waves]
+        return _reproduced(plans, run_jobs, profile, folder, jobs, options or {})
+
+# %% ../../nbs/api/530_engine_reproduce.ipynb #1354c948
+def _reproduced(plans, run_jobs, profile, out, jobs, options):
+    "Run the waves of plans; the drawn notebooks."
+    failed, drawn = {}, []
     lost = set()  # experiments that have no whole table
     for wave in plans:
-        told, done = _run_wave(wave, run_jobs, profile, out, jobs, options or {}, lost)
+        told, done = _run_wave(wave, run_jobs, profile, out, jobs, options, lost)
         failed |= told
         drawn += done
     if failed: raise InputError(_what_failed(failed))
     return drawn
+
+def _refuse_engines(engine):
+    "Refuse an engine whose jobs run on other machines, where a mirror is not seen."
+    if engine != "local":
+        raise InputError(f"--engine {engine} needs a folder that all its machines see: give one as --out, or start an "
+                         "array of --shard auto/N, which can keep its rows at an address.")
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #7dbabe9f
 def _check_options(engine, jobs, options, whole=False):
