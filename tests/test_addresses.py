@@ -2,7 +2,7 @@
 half-written is ever read."""
 import shutil, warnings
 
-import fsspec, numpy as np, pytest
+import fsspec, numpy as np, pandas as pd, pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fewshot_nb.core import InputError
@@ -107,3 +107,29 @@ def test_a_bucket_that_is_not_there_is_one_sentence(address, monkeypatch):
     monkeypatch.setattr(Failing, "pipe_file", none)
     with pytest.raises(InputError, match="Cannot write .* no such bucket"):
         evaluate(BANK, "protonet", TaskSpec(shot=1, n_query=15), 20, out=address)
+
+def test_the_commands_shard_merge_and_show_one_table(address, tmp_path):
+    "Two files compared and one evaluated, each in shards on an address: the merged tables are those of plain runs."
+    from typer.testing import CliRunner
+    from fewshot_nb.cli.main import app
+    def said(*words): return CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False).stdout
+    for name, noise in dict(mine=2, other=1.5).items():
+        x = (r.normal(size=(8, 12))[Y] + noise*r.normal(size=(320, 12))).astype("f4")
+        np.savez(tmp_path/f"{name}.npz", features=x, labels=Y)
+    line = ["--shots", "1", "--methods", "protonet,simpleshot", "--tasks", "60", "--queries", "15"]
+    for i in range(2): assert "shard: failing://" in said("evaluate", "mine.npz", *line, "--shard", f"{i}/2",
+                                                          "--out", address)
+    assert "2 shards" in said("merge", address, "--to", "runs/evaluate")
+    said("evaluate", "mine.npz", *line)
+    said("evaluate", "mine.npz", *line, "--out", "one")
+    merged, one = (pd.read_csv(p/"table.csv").drop(columns="seconds_per_1000")
+                   for p in (tmp_path/"runs/evaluate/mine", tmp_path/"one"))
+    assert len(one) == 4 and merged.equals(one)
+    both = "failing://bucket/run/both"
+    for i in range(2): said("compare", "mine.npz", "other.npz", *line, "--shard", f"{i}/2", "--out", both)
+    said("merge", both, "--to", "runs/compare")
+    shown = said("compare", "mine.npz", "other.npz", *line, "--out", "runs/compare/both").partition("rows in")[0]
+    assert shown == said("compare", "mine.npz", "other.npz", *line, "--out", "plain").partition("rows in")[0]
+    assert "kept in failing://bucket/run/plain" in said("evaluate", "mine.npz", *line, "--out",
+                                                        "failing://bucket/run/plain")
+    assert "table.csv" in Store("failing://bucket/run/plain").places()
