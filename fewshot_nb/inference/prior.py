@@ -119,7 +119,7 @@ def check_prior(
     logits = isinstance(prior, PriorLogits)
     of_prior = {f"prior.{k}": v for k, v in prior._asdict().items()} if logits else {"prior": prior}
     for what, t in {**tensors, **of_prior}.items():
-        if t.ndim != 3 or not t.is_floating_point() or not t.isfinite().all():
+        if t.ndim != 3 or not t.is_floating_point() or not (t.sum().isfinite() or t.isfinite().all()):
             raise InputError(f"{what} of shape {tuple(t.shape)} and type {t.dtype} is no (task, row, dim) of finite "
                              "real numbers: see `task_prior` for the prior.")
     if logits: _check_logits(support, query, prior)

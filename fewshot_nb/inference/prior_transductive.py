@@ -38,33 +38,38 @@ def voted(
     for _ in range(rounds): z = torch.baddbmm(fixed, graph, z).softmax(-1)
     return z
 
-# %% ../../nbs/api/494_inference_prior_transductive.ipynb #625fdbf2
+# %% ../../nbs/api/494_inference_prior_transductive.ipynb #d664d9f4
 def mixture_means(
-    x: Float[Tensor, "task sample dim"],  # features
+    sums: Float[Tensor, "task way dim"],  # of the features of each class, by weight: `a.mT @ x`
     a: Float[Tensor, "task sample way"],  # what each sample counts for each class
 ) -> Float[Tensor, "task way dim"]:
     "The means that maximise the weighted log-likelihood."
-    return (a.mT @ x)/a.sum(1)[..., None].clamp_min(1e-30)
+    return sums/a.sum(1)[..., None].clamp_min(1e-30)
 
 def mixture_variance(
-    x: Float[Tensor, "task sample dim"],  # features
+    square: Float[Tensor, "task sample dim"],  # features, squared
+    sums: Float[Tensor, "task way dim"],  # of the features of each class, by weight
     a: Float[Tensor, "task sample way"],  # what each sample counts for each class
     mu: Float[Tensor, "task way dim"],  # any means
-) -> Float[Tensor, "task dim"]:
+) -> Float[Tensor, "task 1 dim"]:
     "The diagonal variance, shared by the classes, that maximises the weighted log-likelihood for these means."
-    total = (a.sum(2, keepdim=True)*x.square()).sum(1) - 2*((a.mT @ x)*mu).sum(1)
-    return ((total + (a.sum(1)[..., None]*mu.square()).sum(1))/a.sum((1, 2))[:, None]).clamp_min(1e-8)
+    inner = a.sum(2)[:, None] @ square
+    across = (mu*(a.sum(1)[..., None]*mu - 2*sums)).sum(1, keepdim=True)
+    return ((inner + across)/a.sum((1, 2))[:, None, None]).clamp_min(1e-8)
 
+# %% ../../nbs/api/494_inference_prior_transductive.ipynb #22769097
 def gaussian_logits(
     x: Float[Tensor, "task sample dim"],  # features
     mu: Float[Tensor, "task way dim"],  # means of the classes
     variance: Float[Tensor, "task #way dim"],  # of each dimension: of each class, or shared by them
+    square: Float[Tensor, "task sample dim"] | None = None,  # features, squared, where they are known
 ) -> Float[Tensor, "task sample way"]:
     "log N(x; mu_k, diag(variance_k)), up to a number that the classes share."
     weight = variance.reciprocal()
     across = x @ (mu*weight).mT - (mu.square()*weight).sum(-1)[:, None]/2
     if variance.shape[1] == 1: return across
-    return across - x.square() @ weight.mT/2 - variance.log().sum(-1)[:, None]/2
+    square = x.square() if square is None else square
+    return across - square @ weight.mT/2 - variance.log().sum(-1)[:, None]/2
 
 # %% ../../nbs/api/494_inference_prior_transductive.ipynb #6b926f07
 # long: each field is explained on a line of its own
@@ -95,28 +100,30 @@ class TransCLIP(PriorMethod):
         guess, n = (self.scale*prior.query).log_softmax(-1), 2*self.neighbours
         graph = nearest_queries(query, query, self.neighbours, own=True)
         x, counts, z, fixed = query, None, guess.exp(), (1. if support is None else self.pull)*guess
-        if support is None: mu = l2(mixture_means(query, _surest(z)))
+        if support is None: mu = l2(_surest(z).mT @ query)
         else:
             y = one_hot(labels, z.shape[2], query.dtype)
-            x, counts, mu = torch.cat([query, support], 1), y*self.gamma/y.shape[1], l2(mixture_means(support, y))
+            x, counts, mu = torch.cat([query, support], 1), y*self.gamma/y.shape[1], l2(y.mT @ support)
             fixed = fixed + nearest_queries(support, query, self.neighbours).mT @ y/n
-        graph, variance = (graph + graph.mT)/n, torch.full_like(query[:, :1], 1/query.shape[2])
+        square, graph, variance = x.square(), (graph + graph.mT)/n, torch.full_like(query[:, :1], 1/query.shape[2])
         for step in range(self.steps + 1):
             z = voted(fixed + gaussian_logits(query, mu, variance)/50, graph, z, self.rounds)
             if step == self.steps: return z
             a = z/z.shape[1]
             if counts is not None: a = torch.cat([a, counts], 1)
-            mu = l2(mixture_means(x, a))
-            variance = mixture_variance(x, a, mu)[:, None]
+            sums = a.mT @ x
+            mu = l2(mixture_means(sums, a))
+            variance = mixture_variance(square, sums, a, mu)
 
 def _surest(z, n=8):
     "Assignments of the `n` queries that each class is surest of; others count nothing."
     top = z.topk(min(n, z.shape[1]), 1)
     return torch.zeros_like(z).scatter_(1, top.indices, top.values)
 
-# %% ../../nbs/api/494_inference_prior_transductive.ipynb #ab790524
+# %% ../../nbs/api/494_inference_prior_transductive.ipynb #841117b4
 def anchored_gaussians(
     x: Float[Tensor, "task sample dim"],  # features
+    square: Float[Tensor, "task sample dim"],  # features, squared
     z: Float[Tensor, "task sample way"],  # assignments
     beta: Float[Tensor, "task way"],  # how much the queries count, 0..1, the anchor the rest
     anchor: Float[Tensor, "task way dim"],  # means of the anchors
@@ -127,7 +134,7 @@ def anchored_gaussians(
     length, b, n = l2 if unit else torch.clone, beta[..., None], z.sum(1)[..., None].clamp_min(1e-30)
     mean = (z.mT @ x)/n
     mu = length(b*length(mean) + (1 - b)*anchor)
-    inner = (z.mT @ x.square())/n - 2*mean*mu + mu.square()
+    inner = (z.mT @ square)/n + mu*(mu - 2*mean)
     return mu, (b*inner + (1 - b)*(spread + (anchor - mu).square())).clamp_min(1e-8)
 
 # %% ../../nbs/api/494_inference_prior_transductive.ipynb #b5ca24ba
@@ -157,13 +164,14 @@ class StatA(PriorMethod):
         guess = (self.scale*prior.query).log_softmax(-1)
         graph = nearest_queries(query, query, self.neighbours, own=True)
         graph, z, mu = (graph + graph.mT)/(2*self.neighbours), guess.exp(), prior.vectors
-        spread = mixture_variance(query, z, mu)[:, None]
+        square = query.square()
+        spread = mixture_variance(square, z.mT @ query, z, mu)
         variance = spread.expand_as(mu)
         for step in range(self.steps + 1):
-            z = voted(guess + gaussian_logits(query, mu, variance)/50, graph, z, self.rounds)
+            z = voted(guess + gaussian_logits(query, mu, variance, square)/50, graph, z, self.rounds)
             if step == self.steps: return z
             n = one_hot(z.argmax(-1), z.shape[2], z.dtype).sum(1)
-            mu, variance = anchored_gaussians(query, z, n/(n + self.alpha), prior.vectors, spread)
+            mu, variance = anchored_gaussians(query, square, z, n/(n + self.alpha), prior.vectors, spread)
 
 # %% ../../nbs/api/494_inference_prior_transductive.ipynb #62a103ae
 @prior_method

@@ -13,11 +13,14 @@ from .. import inference
 from ..claims.rules import Estimate, Measure
 from ..core import InputError, choose, settings_from
 from ..evaluation.tuning import BALANCE_PARAMETERS
+from ..inference.prior_transductive import VisionEMDirichlet
 from ..samplers import TaskSpec
 from .realistic import drawn_tasks, half_width_over, method_rows
 
 # %% ../../nbs/api/855_studies_present.ipynb #0af33998
 KNOWLEDGE = ("published", "unknown", "oracle", "formula")
+_ASKED = {"em-dirichlet": VisionEMDirichlet}  # beside the registered methods
+_PARAMETERS = BALANCE_PARAMETERS | {"em-dirichlet": ("price", (0., .1, .3, 1., 3., 10.))}
 
 @dataclass(frozen=True)
 class PresentSettings:
@@ -46,13 +49,13 @@ def _on_validation(s, data, device, method, present):
 # %% ../../nbs/api/855_studies_present.ipynb #c2dd0d26
 def _with_knowledge(s, data, device):
     "The method instance that a kind of knowledge leads to."
-    start = inference.METHODS[s.method].published(s.shot)
+    start = choose(s.method, {**inference.METHODS, **_ASKED}, "method").published(s.shot)
     if choose(s.knowledge, KNOWLEDGE, "knowledge") == "published": return start
     if s.knowledge == "formula":
-        if s.method != "paddle":
-            raise InputError(f"knowledge='formula' is PADDLE's, not that of {s.method}: take oracle.")
+        if s.method not in ("paddle", "em-dirichlet"):
+            raise InputError(f"knowledge='formula' is not {s.method}'s, but PADDLE's and EM-Dirichlet's: take oracle.")
         return dataclasses.replace(start, price=float(s.way//s.present))
-    name, values = choose(s.method, BALANCE_PARAMETERS, "method with a balance parameter")
+    name, values = choose(s.method, _PARAMETERS, "method with a balance parameter")
     tried = [dataclasses.replace(start, **{name: v}) for v in values]
     numbers = [s.present] if s.knowledge == "oracle" else [int(n) for n in s.numbers.split()]
     return max(tried, key=lambda m: np.mean([_on_validation(s, data, device, m, n) for n in numbers]))
@@ -78,9 +81,9 @@ def present_row(
     method = _with_knowledge(s, data, device)
     x, inductive = novel(method), novel(inference.METHODS["simpleshot"].published(s.shot))
     row = dict(accuracy=x.mean(), inductive=inductive.mean(), **_difference("lead", x, inductive, drawn, labels))
-    if s.method in BALANCE_PARAMETERS:
-        name, _ = BALANCE_PARAMETERS[s.method]
-        row["value"] = float(getattr(method, name))
+    if s.method in _PARAMETERS:
+        value = getattr(method, _PARAMETERS[s.method][0])
+        row["value"] = float(s.way//5 if value is None else value)
     if s.knowledge == "unknown":
         numbers = [int(n) for n in s.numbers.split()]
         row["validation"] = np.mean([_on_validation(s, data, device, method, n) for n in numbers])
