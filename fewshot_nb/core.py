@@ -6,10 +6,11 @@
 __all__ = ['InputError', 'choose', 'settings_from', 'device', 'cores', 'machine', 'threads', 'seed_sequence', 'rng', 'torch_rng',
            'cache_dir', 'writable', 'written_whole', 'content_digest', 'files_digest', 'DamagedFile', 'save_tensors',
            'read_tensors', 'save_arrays', 'read_arrays', 'refuse_foreign', 'locked', 'made_once', 'computed_once',
-           'progress', 'duration_text']
+           'progress', 'duration_text', 'folded']
 
 # %% ../nbs/api/000_core.ipynb #eee7779f
-import contextlib, dataclasses, difflib, hashlib, json, numbers, os, platform, stat, tempfile, time, warnings
+import contextlib, dataclasses, difflib, hashlib, json, numbers, os, platform, shutil, stat, tempfile, textwrap
+import time, warnings
 from pathlib import Path
 
 # %% ../nbs/api/000_core.ipynb #95e7502b
@@ -443,3 +444,14 @@ def duration_text(
     size, unit = next((size, unit) for size, unit in units if float(f"{seconds:.2g}") >= size)
     value = float(f"{max(seconds, size)/(size or 1):.2g}")  # 59.7 s is 1 min
     return f"{value:,.0f} {unit}" if value >= 10 else f"{value:g} {unit}"
+
+# %% ../nbs/api/000_core.ipynb #0c0de002
+def folded(
+    line: str,  # one line, perhaps indented
+    indent: int = 2,  # of the lines that follow it
+) -> str:
+    "A line as several where the terminal (or `COLUMNS`) is too narrow for it."
+    width = shutil.get_terminal_size((10_000, 24)).columns  # no terminal: as it is
+    parts = textwrap.wrap(line, max(width, indent + 20), subsequent_indent=" "*indent, break_long_words=False,
+                          break_on_hyphens=False, drop_whitespace=True)
+    return "\n".join(parts) or line

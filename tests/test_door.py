@@ -73,6 +73,7 @@ def test_several_files_are_compared(tmp_path, monkeypatch):
 
 BAD = [
     (["evaluate", "two.npz"], "two.npz has several arrays that may be the features, a (400, 12), b (400, 12)"),
+    (["evaluate", "tiny-tierd-rn12"], "did you mean tiny-tiered-rn12?"), (["evaluate", "nosuch"], "give a file (.npz"),
     (["evaluate", "bare.npy"], "bare.npy has no labels"), (["evaluate", "bare.npy", "--labels", "no.txt"], "no file"),
     (["evaluate", "."], "'.' is a folder, not a file of features: make one of its images with fewshot_nb embed."),
     (["evaluate", "f.npz", "--protocol", "omniglot"], "write fewshot_nb omniglot EMBEDDING"),
@@ -245,3 +246,13 @@ def test_intervals_over_images_say_what_they_cannot(tmp_path):
     text = said(*line).stdout
     text = " ".join(text.split())
     assert "± images unknown: some task uses every image of a class" in text and "± classes is rough: 60" in text
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_is_printed_fits_the_terminal(width, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FEWSHOT_DATA", str(tmp_path))
+    np.savez("f.npz", x=numbers(), y=WORDS)
+    texts = [said("list").stdout, said("evaluate", "f.npz", *LINE, "--images", "--calibration", "--explain").stdout]
+    texts[1] = "\n".join(texts[1].splitlines()[:-1])  # the last line is a path, which stays whole
+    assert max(len(line) for text in texts for line in text.splitlines()) <= width

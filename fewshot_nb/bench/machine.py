@@ -17,6 +17,7 @@ from ..core import InputError, choose, written_whole
 # %% ../../nbs/api/900_bench_machine.ipynb #b22d82e3
 BENCHES = {  # name -> module:function, called as f(device=..., quick=...)
     "inference": "fewshot_nb.bench.inference:inference_bench",
+    "door": "fewshot_nb.bench.door:door_bench",
     "protocols": "fewshot_nb.bench.protocols:protocols_bench",
     "bongard": "fewshot_nb.bench.bongard:bongard_bench",
     "training": "fewshot_nb.bench.training:training_bench",

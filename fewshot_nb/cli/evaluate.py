@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Optional
 import typer
 from typer.core import TyperCommand
-from ..core import InputError, choose
+from ..core import InputError, choose, folded
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #82021906
 # long: each parameter is explained on a line of its own
@@ -207,7 +207,7 @@ def show_table(
     print_anywhere(forms[shown.format]().rstrip())
     if shown.explain:
         there = {name for t in found.tables for name in t.words}
-        words = [f"{name}: {meaning}" for name, meaning in TABLE_WORDS.items() if name in there]
+        words = [folded(f"{name}: {meaning}") for name, meaning in TABLE_WORDS.items() if name in there]
         tell("\n".join(["", *words]), shown)
     if shown.plot is not None:
         _save_figure(found.plot, shown.plot)

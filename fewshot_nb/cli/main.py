@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Optional
 import typer
 import fewshot_nb
-from ..core import InputError
+from ..core import InputError, folded
 
 # %% ../../nbs/api/960_cli_main.ipynb #9323b590
 app = typer.Typer(name="fewshot_nb", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -95,9 +95,9 @@ def _list():
         lines = [e.title.removeprefix(f"{name}: "), f"regenerates {', '.join(e.regenerates)}", f"profiles {profiles}"]
         by_paper.setdefault(paper, []).append((name, [*lines, *(evidence or ["no evidence committed yet"])]))
     for paper, found in by_paper.items():
-        print(paper)  # `_say` would load pandas
+        print(folded(paper))  # `_say` would load pandas
         for name, lines in found:
-            for i, line in enumerate(lines): print(_one_line(f"  {name if i == 0 else '':24}{line}"))
+            for i, line in enumerate(lines): print(folded(_one_line(f"  {name if i == 0 else '':24}{line}"), 28))
 
 # %% ../../nbs/api/960_cli_main.ipynb #1fe4a31f
 def _committed(folder) -> tuple:

@@ -7,7 +7,7 @@ __all__ = ['FEATURE_NAMES', 'FEATURE_FILES', 'SHIPPED_FEATURES', 'PARTS', 'featu
            'feature_arrays', 'disjoint_split', 'class_list', 'read_split', 'Features', 'features', 'features_of_arrays']
 
 # %% ../../nbs/api/125_data_features.ipynb #7426d3e7
-import csv, io
+import csv, difflib, io
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -167,6 +167,13 @@ def shipped_features(
     file = choose(name, SHIPPED_FEATURES, "features").replace("-", "_")
     return Path(str(resources.files("fewshot_nb")))/f"features/{file}.npz"
 
+def _refuse_bare_word(path):
+    "Refuse a path without an ending that is no file: most likely a shipped name was meant."
+    if path.suffix or path.exists(): return
+    near = difflib.get_close_matches(str(path), SHIPPED_FEATURES, n=1, cutoff=.4)
+    hint = f"did you mean {near[0]}?" if near else f"give a file ({', '.join(_READERS)}) or {SHIPPED_FEATURES[0]}."
+    raise InputError(f"There is no file {str(path)!r}, and no features of this name come with the package: {hint}")
+
 # %% ../../nbs/api/125_data_features.ipynb #2d37ba6f
 def feature_arrays(
     path,  # *.npz, *.npy, *.csv, *.parquet, *.safetensors, *.pt, or one of `SHIPPED_FEATURES`
@@ -177,6 +184,7 @@ def feature_arrays(
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder, not a file of features: "
                          "make one of its images with fewshot_nb embed.")
+    _refuse_bare_word(path)
     read = choose(path.suffix.lower(), _READERS, "kind of features file")
     if not path.is_file(): raise InputError(f"There is no file {str(path)!r}: check the path.")
     try: found = read(path)
