@@ -3,7 +3,9 @@
 `python .ci/redraw.py nbs/exp_beta.ipynb nbs/api/700_claims_rules.ipynb ...`
 
 An experiment is drawn from the committed evidence, any other notebook runs as it is. Pictures have two pixels
-for each shown one and at most 256 colours: a quarter of the bytes.
+for each shown one and at most 256 colours: a quarter of the bytes. A page weighs at most 300 KB: where pictures
+are too much for that, the heaviest give up colours. `--lighter` does no more than that to the
+pictures that are there.
 """
 
 import base64
@@ -22,6 +24,7 @@ from PIL import Image
 root = Path(__file__).resolve().parents[1]
 os.environ.setdefault("FEWSHOT_QUIET", "1")
 retina = "--InlineBackend.figure_formats=retina"
+room = 230_000  # bytes of a notebook; its page adds the sidebar and the frame, about 60 KB
 
 def light_png(
     picture: str,  # a PNG in base64
@@ -37,6 +40,23 @@ def light_png(
         light = base64.b64encode(kept.getvalue()).decode()
         if len(light) <= heavy: break
     return light + "\n"
+
+def with_colours(picture, colours):
+    "A picture with fewer colours, in base64."
+    image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
+    reduced = image.quantize(colours, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    reduced.save(kept := io.BytesIO(), "png", optimize=True)
+    return base64.b64encode(kept.getvalue()).decode() + "\n"
+
+def lighten(notebook):
+    "Pictures of a notebook, in its JSON, until it has room on a page; the gentlest step for all comes first."
+    pictures = [o["data"] for c in notebook["cells"] for o in c.get("outputs", ()) if "image/png" in o.get("data", {})]
+    for colours, above in (64, 0), (32, 40_000), (12, 50_000), (32, 0), (12, 30_000):
+        for data in sorted(pictures, key=lambda d: -len("".join(d["image/png"]))):
+            weight = len(json.dumps(notebook, indent=1, ensure_ascii=False).encode())
+            if weight <= room: return
+            old = "".join(data["image/png"])
+            if len(old) > above: data["image/png"] = min(old, with_colours(old, colours), key=len)
 
 def executed(notebook, folder):
     "The notebook with its outputs; the parameters of an experiment say that its evidence is committed."
@@ -60,10 +80,18 @@ def redraw(path):
         for output in cell["outputs"]:
             data = output.get("data", {})
             if "image/png" in data: data["image/png"] = light_png("".join(data["image/png"]))
+    write(path, kept)
+
+def write(path, kept):
+    "A notebook, light enough for a page."
+    lighten(kept)
     text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
     subprocess.run(["nbdev_clean", "--fname", str(path)], check=True)
 
-for name in sys.argv[1:]:
-    redraw(path := Path(name).resolve())
+names = [name for name in sys.argv[1:] if name != "--lighter"]
+for name in names:
+    path = Path(name).resolve()
+    if len(names) < len(sys.argv) - 1: write(path, json.loads(path.read_text(encoding="utf-8")))
+    else: redraw(path)
     print(f"{name}: {path.stat().st_size//1000} KB")

@@ -91,7 +91,7 @@ def _number(value): return "" if value is None else f"{value:.4g}"
 def _false_pass(row):
     "How often the rule would say yes if nothing were there."
     rate = row.get("false_pass")
-    return "" if rate is None else f"{100*rate:.2g} % of 2,000 worlds in which nothing is there pass this rule"
+    return "" if rate is None else f"{100*rate:.2g} % of 2,000 worlds without an effect pass this rule"
 
 # %% ../../nbs/api/728_claims_page.ipynb #af175a32
 @functools.cache
@@ -122,7 +122,7 @@ def _origins(experiment):
         rows = pq.read_table(path, columns=["profile", "data"])
         made = json.loads(rows.schema.metadata[b"fewshot_nb"])["provenance"][-1]
         for key in set(zip(*rows.to_pydict().values())):
-            found[key] = (f"{rows.num_rows} rows in {path.name}, {made['device']}, {made['start'][:10]}, "
+            found[key] = (f"{rows.num_rows} rows, {made['device']}, {made['start'][:10]}, "
                           f"commit {(made.get('commit') or 'unknown')[:8]}")
     return found
 
@@ -152,13 +152,13 @@ def _where(row):
 # %% ../../nbs/api/728_claims_page.ipynb #112ff9cf
 def _facts(row):
     "(name, HTML) of all that is told about a verdict."
-    interval = f" {row['interval']}" if row.get("interval") else ""
-    over = f"over {row['unit']}" if row.get("unit") else ""
+    over = f" over {row['unit']}" if row.get("unit") else ""
+    interval = f" {row['interval']}{over}" if row.get("interval") else ""
     others = [f"{o['verdict']}: {_text(o.get('ours'))} ({_where(o) or 'no run'}) {_experiment_link(o)}"
               for o in row["others"]]
     return [("the paper", f"{_text(row.get('published'))} <small>({_text(row.get('where'))})</small>"),
             ("here", _text(f"{row.get('ours') or ''}{interval}")), ("why", _text(row.get("why"))),
-            ("rule", _text(row.get("rule"))), ("interval", over if interval else ""),
+            ("rule", _text(row.get("rule"))),
             ("false passes", _false_pass(row)), ("power", _text(row.get("power"))),
             ("measures", _number(row.get("rows"))), ("evidence", row["evidence"]),
             ("measured in", _experiment_link(row)),
@@ -168,9 +168,9 @@ def _facts(row):
 def claim_row(
     row: dict,  # one of `page_rows`
 ) -> str:  # HTML
-    "A claim as a folded row."
-    facts = "".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in _facts(row) if said)
-    data = f'data-paper="{row["paper"]}" data-kind="{row["evidence"]}" data-verdict="{_text(row["verdict"])}"'
+    "A claim as a folded row. HTML needs no end of a term or its text, and a page has thousands of them."
+    facts = "".join(f"<dt>{name}<dd>{said}" for name, said in _facts(row) if said)
+    data = f'data-kind="{row["evidence"]}" data-verdict="{_text(row["verdict"])}"'
     return (f'<details class="cl-row" id="{_anchor(row)}" {data}><summary>{_swatch(row["verdict"])}'
             f'<b>{_text(row["id"])}</b> {_text(row["statement"])} <em>{_text(row["verdict"])}</em></summary>'
             f"<dl>{facts}</dl></details>")
@@ -232,7 +232,8 @@ _SCRIPT = """
     const some = paper.value || kind.value || verdict.value || asked
     let n = 0
     for (const row of all) {
-      const d = row.dataset, ok = fits(paper.value, d.paper) && fits(kind.value, d.kind) &&
+      const d = row.dataset, of = row.closest('.cl-paper').id
+      const ok = fits(paper.value, of) && fits(kind.value, d.kind) &&
         fits(verdict.value, d.verdict) && (!asked || row.textContent.toLowerCase().includes(asked))
       row.hidden = !ok
       n += ok

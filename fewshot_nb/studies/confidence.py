@@ -97,6 +97,7 @@ def _draw_errors(ax, rows, methods):
         ax.plot(100*mine.ece, y, marker, ms=4, mfc="white", color=ink)
         ax.plot(100*mine.ece_after, y, marker, ms=4, color=ink, label=features)
     ax.set_yticks(range(len(methods)), methods, fontsize=7)
+    ax.set_ylim(-.6, len(methods) - .4)
 
 # %% ../../nbs/api/857_studies_confidence.ipynb #f3103d31
 def confidence_panels(
