@@ -35,7 +35,7 @@ def _fill(verdict):
     if verdict == "not measured":
         return f"box-shadow:inset 0 0 0 1px {_colour(verdict)};color:inherit"
     stripes = f";background-image:{_STRIPES}" if answer_of(verdict) == "no" else ""
-    return f"background-color:{_colour(verdict)}{stripes}"
+    return f"background:{_colour(verdict)}{stripes}"
 
 def _swatch(verdict): return f'<i class="cl-box" style="{_fill(verdict)}"></i>'
 
@@ -91,7 +91,7 @@ def _number(value): return "" if value is None else f"{value:.4g}"
 def _false_pass(row):
     "How often the rule would say yes if nothing were there."
     rate = row.get("false_pass")
-    return "" if rate is None else f"{100*rate:.2g} % of 2,000 worlds without an effect pass this rule"
+    return "" if rate is None else f"{100*rate:.2g} % of 2,000 worlds without an effect pass"
 
 # %% ../../nbs/api/728_claims_page.ipynb #af175a32
 @functools.cache
@@ -156,7 +156,7 @@ def _facts(row):
     interval = f" {row['interval']}{over}" if row.get("interval") else ""
     others = [f"{o['verdict']}: {_text(o.get('ours'))} ({_where(o) or 'no run'}) {_experiment_link(o)}"
               for o in row["others"]]
-    return [("the paper", f"{_text(row.get('published'))} <small>({_text(row.get('where'))})</small>"),
+    return [("the paper", f"{_text(row.get('published'))} ({_text(row.get('where'))})"),
             ("here", _text(f"{row.get('ours') or ''}{interval}")), ("why", _text(row.get("why"))),
             ("rule", _text(row.get("rule"))),
             ("false passes", _false_pass(row)), ("power", _text(row.get("power"))),
