@@ -139,11 +139,18 @@ def test_no_rendered_page_weighs_more_than_300_kb(site):
     heavy = {p.name: p.stat().st_size for p in folder.rglob("*.html") if p.stat().st_size > 300_000}
     assert not heavy, heavy
 
-# what pandoc 3 turns into MathML, tried on every formula of the notebooks; of others (\\Bigl) it shows the source
-FORMULA_WORDS = set("""Big Lambda Rightarrow alpha approx bar beta big cdot chi circ ell eta exp frac gamma ge hat in lVert
-    lambda le left leftarrow ll ln log mathbb mathbf mathcal mathit mathrm mid min mu nabla nu odot operatorname
-    overleftarrow overrightarrow partial pi pm prod propto qquad quad rVert rho right sigma sim sqrt sum tau text
-    textstyle tfrac theta tilde times to top varepsilon varphi xi""".split())
+# what pandoc turns into MathML, tried word by word and on every formula; of others (\\Bigl) it may show the source
+FORMULA_WORDS = set("""
+    Big Delta Gamma Lambda Leftrightarrow Omega Phi Pi Pr Psi Rightarrow Sigma Theta Vert Xi alpha approx arg
+    ast bar begin beta big binom boldsymbol cap cdot cdots chi circ colon cos cup delta det dfrac dim
+    displaystyle dot dots ell end epsilon equiv eta exists exp forall frac gamma gcd ge geq gg hat in inf infty
+    int iota kappa lVert lambda land langle lceil ldots le left leftarrow leftrightarrow leq lfloor lim limits
+    ll ln log lor lvert mapsto mathbb mathbf mathcal mathit mathrm mathsf max mid min mp mu nabla ne neg neq
+    notin nu odot omega operatorname oplus otimes overbrace overleftarrow overline overrightarrow partial perp
+    phi pi pm prime prod propto psi qquad quad rVert rangle rceil rfloor rho right rightarrow rvert setminus
+    sigma sim simeq sin sqrt subset subseteq sum sup tan tanh tau text textbf textstyle tfrac theta tilde times
+    to top underbrace underline varepsilon varphi varrho vartheta vec vert widehat widetilde xi zeta
+    """.split())
 
 def formulas_of(text):
     "The formulas in a text of Markdown, code left out."
