@@ -230,6 +230,7 @@ def embed_folder(
     return out
 
 # %% ../../nbs/api/135_data_embedding.ipynb #0f974bc0
+# long: the steps of an embedding, in the order in which they run
 def _write_part(file, x, read):
     with written_whole(file) as part, open(part, "wb") as f: np.savez(f, features=x, read=read)
 

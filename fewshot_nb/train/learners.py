@@ -29,6 +29,7 @@ from .maml import MAML
 from .schedules import staircase
 
 # %% ../../nbs/api/383_train_learners.ipynb #21e5c92a
+# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class TableLearner:
     "A learner of Tables 1-2, and how its paper trains it for 5-way tasks."
