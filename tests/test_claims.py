@@ -402,6 +402,13 @@ def test_what_a_page_no_longer_speaks_of_does_not_linger(tmp_path, monkeypatch):
     page.judge("generation", {"A4": 6_813_857})
     assert list(evidence.kept_verdicts().id) == ["A1", "A4"]
 
+def test_every_sheet_that_a_committed_row_names_is_there_and_no_other():
+    from fewshot_nb.claims.evidence import EVIDENCE
+    for folder in EVIDENCE.iterdir():
+        tables = [pd.read_parquet(f) for f in folder.glob("*-*.parquet")]
+        named = {s for t in tables if "sheet" in t for s in t["sheet"].dropna()}
+        assert named == {f.name for f in (folder/"sheets").glob("*")}, folder.name
+
 def test_a_verdict_without_its_measure_is_refused(tmp_path):
     with pytest.raises(InputError, match="without their measures"):
         save_verdicts("exp_beta", judge_measures("generation", {"H1": 1.2}, **PAPER), tmp_path)

@@ -99,11 +99,13 @@ def judge(
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
     cut: bool = False,  # stretch and cut them at one half after enlarging
     seed: int = 0,  # of the sampled recognition tasks
-) -> dict:  # diversity, recognizability (%) sampled and expected, their standard errors; precision ...
+) -> dict:  # diversity, recognizability (%) sampled and expected, their standard errors; sample_precision ...
     """Where the drawings lie on the diversity-recognizability plane (Boutin et al. 2022, Fig. 3), and among people's
     drawings in SimCLR's features (`metrics.neighbour_measures`)."""
     seen = self.look(samples, cut)
-    return self._place(seen, seed) | neighbour_measures(self.people, seen["simclr"].flatten(0, 1))
+    near = neighbour_measures(self.people, seen["simclr"].flatten(0, 1))
+    near["sample_precision"] = near.pop("precision")  # a row's `precision` is that of its arithmetic, a setting
+    return self._place(seen, seed) | near
 
 # %% ../../nbs/api/805_studies_generation.ipynb #d1c9402f
 def setting_digest(s) -> str:
