@@ -403,8 +403,8 @@ def test_what_a_page_no_longer_speaks_of_does_not_linger(tmp_path, monkeypatch):
     assert list(evidence.kept_verdicts().id) == ["A1", "A4"]
 
 def test_every_sheet_that_a_committed_row_names_is_there_and_no_other():
-    from fewshot_nb.claims.evidence import EVIDENCE
-    for folder in EVIDENCE.iterdir():
+    from fewshot_nb.engine.results import evidence_folder
+    for folder in evidence_folder("exp_beta").parent.iterdir():
         tables = [pd.read_parquet(f) for f in folder.glob("*-*.parquet")]
         named = {s for t in tables if "sheet" in t for s in t["sheet"].dropna()}
         assert named == {f.name for f in (folder/"sheets").glob("*")}, folder.name
