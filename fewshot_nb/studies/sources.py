@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
-from torch import nn
 from ..claims.gates import chance_gate, first_gate, training_gate
 from ..claims.rules import Estimate, Measure
 from ..core import InputError, choose, device as find_device, settings_from, threads, torch_rng
