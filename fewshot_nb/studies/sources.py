@@ -69,6 +69,7 @@ def _tasks(s, bank):
             yield support, q[:, p], labels[:, p]
     return shuffled if s.source == "order of sums" else lambda start: iter(drawn()[start:])
 
+# %% ../../nbs/api/846_studies_sources.ipynb #8460a030
 def _net(s, bank):
     "The fresh learner of a setting."
     net = fresh_learner(s.learner, bank.shape, s.seed, s.width)
@@ -123,7 +124,8 @@ def source_differences(
     "What each source does to the accuracy of each seed, in points."
     wide = 100*rows.pivot_table(index=["learner", "seed"], columns="source", values="accuracy")
     if "nothing" not in wide: raise InputError("No row has the source 'nothing', which the others are held against.")
-    return wide.drop(columns="nothing").sub(wide["nothing"], axis=0)[[s for s in SOURCES if s in wide and s != "nothing"]]
+    others = [s for s in SOURCES if s in wide and s != "nothing"]
+    return wide[others].sub(wide["nothing"], axis=0)
 
 def source_sizes(
     rows: pd.DataFrame,  # of `source_row` with their settings, of one learner
