@@ -166,9 +166,9 @@ def source_gates(
 def source_measures(
     rows: pd.DataFrame,  # of `source_row` with their settings, of one learner
 ) -> dict:  # id -> `Measure`
-    "What `exp_sources` measured: R1 to R3 of our own."
+    "What `exp_sources` measured: X1 to X3 of our own."
     gate = source_gates(rows)
-    if gate: return {id: Measure(gate=gate, unit="seeds") for id in ("R1", "R2", "R3")}
+    if gate: return {id: Measure(gate=gate, unit="seeds") for id in ("X1", "X2", "X3")}
     sizes, moved = source_sizes(rows), source_differences(rows)
     lacking = tuple(s for s in SOURCES if s not in sizes and s != "nothing")
     largest = max((s for s in ROUNDING_SOURCES if s in sizes), key=lambda s: sizes[s].value)
@@ -177,5 +177,5 @@ def source_measures(
         return Estimate(d.mean(), d.mean() - half, d.mean() + half, len(d))
     shifts = {s: mean(moved[s].dropna()) for s in ROUNDING_SOURCES if s in moved and moved[s].notna().sum() > 1}
     seed, about = sizes["another seed"], dict(unit="seeds", lacking=lacking)
-    return {"R1": Measure({"largest": sizes[largest], "seed": seed}, **about),
-            "R2": Measure(sizes["last bit"], unit="seeds"), "R3": Measure(shifts, **about)}
+    return {"X1": Measure({"largest": sizes[largest], "seed": seed}, **about),
+            "X2": Measure(sizes["last bit"], unit="seeds"), "X3": Measure(shifts, **about)}
