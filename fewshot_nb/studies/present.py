@@ -119,7 +119,7 @@ def present_measures(
     if not len(twenty):
         gate = f"the grid ends at {rows.way.max()} ways, the claims speak of 20"
         return {f"K{i}": Measure(gate=gate) for i in range(1, 6)}
-    told = twenty[(twenty.knowledge == "formula") & (twenty.present == 2)]
+    told = twenty[(twenty.method == "paddle") & (twenty.knowledge == "formula") & (twenty.present == 2)]
     blind = twenty[(twenty.knowledge == "unknown") & (twenty.method == best_validated(rows))]
     gifts = {m: _estimate(part, "gift") for m, part in twenty[twenty.knowledge == "oracle"].groupby("method")}
     return {"K1": Measure(_published(rows, "pt-map"), unit="classes"),
