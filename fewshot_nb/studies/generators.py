@@ -94,7 +94,7 @@ def steps_in(
 def _noise(n, size): return torch.rand(n, 1, size, size)
 
 # %% ../../nbs/api/800_studies_generators.ipynb #313955b4
-# long: a kind of generator is whole, its settings and what it does
+# long: every setting of the paper
 @dataclass(frozen=True)
 class VAENSSettings(GeneratorSettings):
     "VAE-NS as published (Boutin et al. 2022, S9)."
@@ -125,44 +125,50 @@ class VAENSSettings(GeneratorSettings):
     @property
     def images(self): return self.sets*self.context
 
-    def steps_an_epoch(
-        self,
-        bank,  # the images to learn from
-    ): return steps_an_epoch(bank, self.sets, self.context, self.augmentation)
+# %% ../../nbs/api/800_studies_generators.ipynb #1946a66d
+@patch
+def steps_an_epoch(
+    self: VAENSSettings,
+    bank,  # the images to learn from
+): return steps_an_epoch(bank, self.sets, self.context, self.augmentation)
 
-    def train(
-        self,
-        model,  # the generator, or several
-        bank,  # the images to learn from
-        steps,  # how many, >= 1
-        prototypes=None,  # numbers of prototypes in bank
-        seeds=None,  # one a model; None: of the setting
-        **kwargs,  # for the training function
-    ) -> State:
-        "Train on sets; it needs no prototypes."
-        _, state = train_generator(
-            model, bank, steps=steps, lr=self.lr, batch=self.sets, schedule=self.schedule, seed=self.seed,
-            device=bank.device, context=self.context, weight_decay=self.weight_decay, clamp=self.clamp,
-            annealing=self.annealing, augmentation=self.augmentation, precision=self.precision, **kwargs)
-        return state
+@patch
+def train(
+    self: VAENSSettings,
+    model,  # the generator, or several
+    bank,  # the images to learn from
+    steps,  # how many, >= 1
+    prototypes=None,  # numbers of prototypes in bank
+    seeds=None,  # one a model; None: of the setting
+    **kwargs,  # for the training function
+) -> State:
+    "Train on sets; it needs no prototypes."
+    _, state = train_generator(
+        model, bank, steps=steps, lr=self.lr, batch=self.sets, schedule=self.schedule, seed=self.seed,
+        device=bank.device, context=self.context, weight_decay=self.weight_decay, clamp=self.clamp,
+        annealing=self.annealing, augmentation=self.augmentation, precision=self.precision, **kwargs)
+    return state
 
-    def of_items(
-        self,
-        n: int,  # items of a step
-    ): return replace(self, sets=n, seed=0, beta=1., context_weight=1.)
+# %% ../../nbs/api/800_studies_generators.ipynb #71d5833a
+@patch
+def of_items(
+    self: VAENSSettings,
+    n: int,  # items of a step
+): return replace(self, sets=n, seed=0, beta=1., context_weight=1.)
 
-    def losses(
-        self,
-        model,  # the generator
-    ) -> list:
-        "The losses of one step on noise, as `(how often, function)`."
-        def loss():
-            sets = torch.stack([_noise(self.context, self.image_size)]*self.sets)
-            return model.loss(sets)["loss"]
-        return [(1, loss)]
+@patch
+def losses(
+    self: VAENSSettings,
+    model,  # the generator
+) -> list:
+    "The losses of one step on noise, as `(how often, function)`."
+    def loss():
+        sets = torch.stack([_noise(self.context, self.image_size)]*self.sets)
+        return model.loss(sets)["loss"]
+    return [(1, loss)]
 
 # %% ../../nbs/api/800_studies_generators.ipynb #7c040db7
-# long: a kind of generator is whole, its settings and what it does
+# long: every setting of the paper
 @dataclass(frozen=True)
 class VAESTNSettings(GeneratorSettings):
     "VAE-STN as published (Boutin et al. 2022, S8)."
@@ -191,45 +197,53 @@ class VAESTNSettings(GeneratorSettings):
     @property
     def images(self): return self.batch
 
-    def steps_an_epoch(self, bank): return math.ceil(bank.n/self.batch)  # the images to learn from
+# %% ../../nbs/api/800_studies_generators.ipynb #bf10116a
+@patch
+def steps_an_epoch(self: VAESTNSettings, bank): return math.ceil(bank.n/self.batch)  # the images to learn from
 
-    def train(
-        self,
-        model,  # the generator, or several
-        bank,  # the images to learn from
-        steps,  # how many, >= 1
-        prototypes=None,  # numbers of prototypes in bank
-        seeds=None,  # one a model; None: of the setting
-        **kwargs,  # for the training function
-    ) -> State:
-        "Train on pairs."
-        _, state = train_pairs(
-            model, bank, steps=steps, lr=self.lr, batch=self.batch, schedule=self.schedule, seed=self.seed,
-            device=bank.device, prototypes=prototypes, pairs=self.pairs, weight_decay=self.weight_decay,
-            clip=self.clip, precision=self.precision, **kwargs)
-        return state
+@patch
+def train(
+    self: VAESTNSettings,
+    model,  # the generator, or several
+    bank,  # the images to learn from
+    steps,  # how many, >= 1
+    prototypes=None,  # numbers of prototypes in bank
+    seeds=None,  # one a model; None: of the setting
+    **kwargs,  # for the training function
+) -> State:
+    "Train on pairs."
+    _, state = train_pairs(
+        model, bank, steps=steps, lr=self.lr, batch=self.batch, schedule=self.schedule, seed=self.seed,
+        device=bank.device, prototypes=prototypes, pairs=self.pairs, weight_decay=self.weight_decay,
+        clip=self.clip, precision=self.precision, **kwargs)
+    return state
 
-    def of_items(self, n: int): return replace(self, batch=n, seed=0, beta=1.)  # items of a step
+# %% ../../nbs/api/800_studies_generators.ipynb #593baa15
+@patch
+def of_items(self: VAESTNSettings, n: int): return replace(self, batch=n, seed=0, beta=1.)  # items of a step
 
-    def losses(
-        self,
-        model,  # the generator
-    ) -> list:
-        "The losses of one step on noise, as `(how often, function)`."
-        def loss():
-            images, prototypes = (_noise(self.batch, self.image_size) for _ in range(2))
-            return model.loss(images, prototypes)["loss"]
-        return [(1, loss)]
+@patch
+def losses(
+    self: VAESTNSettings,
+    model,  # the generator
+) -> list:
+    "The losses of one step on noise, as `(how often, function)`."
+    def loss():
+        images, prototypes = (_noise(self.batch, self.image_size) for _ in range(2))
+        return model.loss(images, prototypes)["loss"]
+    return [(1, loss)]
 
-    def step_flops(self) -> float:
-        "The floating-point operations of one step, forward and backward."
-        def of(steps): return _counted(replace(self.of_items(2), attention_steps=steps))/2*self.items
-        if self.attention_steps < 4: return of(self.attention_steps)
-        two, three = of(2), of(3)
-        return three + (self.attention_steps - 3)*(three - two)
+# %% ../../nbs/api/800_studies_generators.ipynb #0c25dd89
+@patch
+def step_flops(self: VAESTNSettings) -> float:
+    "The floating-point operations of one step, forward and backward."
+    def of(steps): return _counted(replace(self.of_items(2), attention_steps=steps))/2*self.items
+    if self.attention_steps < 4: return of(self.attention_steps)
+    two, three = of(2), of(3)
+    return three + (self.attention_steps - 3)*(three - two)
 
 # %% ../../nbs/api/800_studies_generators.ipynb #f66c5c44
-# long: a kind of generator is whole, its settings and what it does
+# long: every setting of the paper
 @dataclass(frozen=True)
 class DAGANUNSettings(GeneratorSettings):
     "DA-GAN-UN as published (Boutin et al. 2022, S10)."
@@ -255,54 +269,62 @@ class DAGANUNSettings(GeneratorSettings):
     @property
     def images(self): return self.batch*self.critic_steps
 
-    def critic(
-        self,
-        seed: int | None = None,  # of its weights; None: the setting's
-    ) -> PairCritic:
-        "The untrained Wasserstein critic; its weights depend on the seed alone."
-        def make(): return PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
-        return _seeded(self.seed if seed is None else seed, "critic", make)
+# %% ../../nbs/api/800_studies_generators.ipynb #a679823c
+@patch
+def critic(
+    self: DAGANUNSettings,
+    seed: int | None = None,  # of its weights; None: the setting's
+) -> PairCritic:
+    "The untrained Wasserstein critic; its weights depend on the seed alone."
+    def make(): return PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
+    return _seeded(self.seed if seed is None else seed, "critic", make)
 
-    def steps_an_epoch(
-        self,
-        bank,  # the images to learn from
-    ): return math.ceil(bank.n/(self.batch*self.critic_steps))
+@patch
+def steps_an_epoch(
+    self: DAGANUNSettings,
+    bank,  # the images to learn from
+): return math.ceil(bank.n/(self.batch*self.critic_steps))
 
-    def train(
-        self,
-        model,  # the generator, or several
-        bank,  # the images to learn from
-        steps,  # how many, >= 1
-        prototypes=None,  # numbers of prototypes in bank
-        seeds=None,  # one a model; None: of the setting
-        compile="off",  # one of `train.compiling.COMPILE`
-        **kwargs,  # for the training function
-    ) -> State:
-        "Train one generator, or several with a seed each, against critics of their own."
-        if seeds: critics = [self.critic(seed).to(bank.device) for seed in seeds]
-        else: critics = self.critic().to(bank.device)
-        how = AdversarialTraining(
-            pairs=self.pairs, critic_steps=self.critic_steps, betas=(self.beta1, .9), penalty=self.penalty,
-            precision=self.precision, compile=compile)
-        _, state = train_adversarial(
-            model, bank, steps=steps, lr=self.lr, batch=self.batch, seed=seeds or self.seed, device=bank.device,
-            critic=critics, prototypes=prototypes, how=how, **kwargs)
-        return state
+# %% ../../nbs/api/800_studies_generators.ipynb #4a78e7c2
+@patch
+def train(
+    self: DAGANUNSettings,
+    model,  # the generator, or several
+    bank,  # the images to learn from
+    steps,  # how many, >= 1
+    prototypes=None,  # numbers of prototypes in bank
+    seeds=None,  # one a model; None: of the setting
+    compile="off",  # one of `train.compiling.COMPILE`
+    **kwargs,  # for the training function
+) -> State:
+    "Train one generator, or several with a seed each, against critics of their own."
+    if seeds: critics = [self.critic(seed).to(bank.device) for seed in seeds]
+    else: critics = self.critic().to(bank.device)
+    how = AdversarialTraining(
+        pairs=self.pairs, critic_steps=self.critic_steps, betas=(self.beta1, .9), penalty=self.penalty,
+        precision=self.precision, compile=compile)
+    _, state = train_adversarial(
+        model, bank, steps=steps, lr=self.lr, batch=self.batch, seed=seeds or self.seed, device=bank.device,
+        critic=critics, prototypes=prototypes, how=how, **kwargs)
+    return state
 
-    def of_items(self, n: int): return replace(self, batch=n, seed=0)  # items of a step
+# %% ../../nbs/api/800_studies_generators.ipynb #408bb518
+@patch
+def of_items(self: DAGANUNSettings, n: int): return replace(self, batch=n, seed=0)  # items of a step
 
-    def losses(
-        self,
-        model,  # the generator
-    ) -> list:
-        "The losses of one step on noise, as `(how often, function)`."
-        critic = PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
-        x, z = _noise(self.batch, self.image_size), torch.randn(self.batch, self.latent_dim)
-        def of_critic():
-            with torch.no_grad(): drawn = model(x, z)
-            return critic_loss(critic, x, drawn, x)["loss"]
-        def of_generator(): return generator_loss(critic, model(x, z), x)
-        return [(self.critic_steps, of_critic), (1, of_generator)]
+@patch
+def losses(
+    self: DAGANUNSettings,
+    model,  # the generator
+) -> list:
+    "The losses of one step on noise, as `(how often, function)`."
+    critic = PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
+    x, z = _noise(self.batch, self.image_size), torch.randn(self.batch, self.latent_dim)
+    def of_critic():
+        with torch.no_grad(): drawn = model(x, z)
+        return critic_loss(critic, x, drawn, x)["loss"]
+    def of_generator(): return generator_loss(critic, model(x, z), x)
+    return [(self.critic_steps, of_critic), (1, of_generator)]
 
 # %% ../../nbs/api/800_studies_generators.ipynb #d741fef5
 @dataclass(frozen=True)
