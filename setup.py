@@ -18,11 +18,17 @@ class BuildWithNotebooks(build_py):
     def run(self):
         super().run()
         if self.editable_mode: return  # a checkout's own nbs/ is found first
-        target = Path(self.build_lib)/cfg["lib_name"]/"_nbs"
+        target = self._notebooks()
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         for notebook in (here/"nbs").glob("exp_*.ipynb"): shutil.copy2(notebook, target)
         if (here/"nbs/results").is_dir(): shutil.copytree(here/"nbs/results", target/"results")
+
+    def _notebooks(self): return Path(self.build_lib)/cfg["lib_name"]/"_nbs"
+
+    def get_outputs(self, include_bytecode=True):
+        "Also these files: what an installer does not know of it leaves behind, and an empty shell hides a checkout."
+        return super().get_outputs(include_bytecode) + [str(p) for p in self._notebooks().rglob("*") if p.is_file()]
 
 
 setup(
