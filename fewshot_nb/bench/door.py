@@ -159,7 +159,7 @@ def _first_times(quick):
 
 # %% ../../nbs/api/907_bench_door.ipynb #9070a015
 # long: a program of its own
-_MEMORY = """
+_MEMORY = r"""
 import re, numpy as np, pandas as pd
 from fewshot_nb.bench.door import _bank, _kinds
 from fewshot_nb.evaluation import evaluate as e
