@@ -1,5 +1,5 @@
 "Claims: the ledger agrees with the published tables, and every kind of judge can say yes, no, and that it cannot tell."
-import json, re, subprocess
+import json, math, re, subprocess
 from pathlib import Path
 
 import numpy as np, pandas as pd, pyarrow.parquet as pq, pytest
@@ -13,8 +13,8 @@ from fewshot_nb.claims.recomputed import recomputed_verdicts
 from fewshot_nb.claims.report import evidence_counts, evidence_for, ledger
 from fewshot_nb.claims.rules import Estimate, Measure, true_region
 from fewshot_nb.core import InputError
-from fewshot_nb.engine.experiment import open_experiment
-from fewshot_nb.engine.results import part_name
+from fewshot_nb.engine.experiment import find_experiment, open_experiment
+from fewshot_nb.engine.results import evidence_folder, part_name, plain_value
 from fewshot_nb.papers import expected_numbers, published_claims, published_table, retired_claims
 
 PAPERS = ["generation", "alpha_tim", "omniglot_eval", "bongard", "stability"]
@@ -402,8 +402,19 @@ def test_what_a_page_no_longer_speaks_of_does_not_linger(tmp_path, monkeypatch):
     page.judge("generation", {"A4": 6_813_857})
     assert list(evidence.kept_verdicts().id) == ["A1", "A4"]
 
+def test_every_committed_row_is_one_that_its_profile_asks_for():
+    "A measure with the name of a setting would replace it: the row is never found again, and trained anew."
+    def key(row): return {k: None if isinstance(v, float) and math.isnan(v) else plain_value(v) for k, v in row.items()}
+    lost = []
+    for file in sorted(evidence_folder("exp_beta").parent.glob("exp_*/*-*.parquet")):
+        profile, about = file.stem.split("-")[0], find_experiment(file.parent.name)
+        settings = [key(s) for s in about.grid(profile)]
+        for row in map(key, pd.read_parquet(file).to_dict("records")):
+            if not any(all(row.get(k) == v for k, v in s.items()) for s in settings):
+                lost.append(f"{file.parent.name}, {profile}: {({k: row.get(k) for k in settings[0]})}")
+    assert not lost, "\n".join(lost)
+
 def test_every_sheet_that_a_committed_row_names_is_there_and_no_other():
-    from fewshot_nb.engine.results import evidence_folder
     for folder in evidence_folder("exp_beta").parent.iterdir():
         tables = [pd.read_parquet(f) for f in folder.glob("*-*.parquet")]
         named = {s for t in tables if "sheet" in t for s in t["sheet"].dropna()}

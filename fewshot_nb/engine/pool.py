@@ -44,7 +44,18 @@ def _plain_rows(setting, rows):
     if isinstance(rows, dict): rows = [rows]
     rows = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
     if not rows: raise ValueError("the worker returned no rows")
-    return [{k: plain_value(v) for k, v in {**setting, **row}.items()} for row in rows]
+    rows, asked = [_plain(row) for row in rows], _plain(setting)
+    for row in rows: _refuse_replaced(asked, row)
+    return [{**asked, **row} for row in rows]
+
+def _plain(row): return {k: plain_value(v) for k, v in row.items()}
+
+def _refuse_replaced(asked, row):
+    "A row that says something else than what was asked for would never be found again."
+    for name in asked.keys() & row.keys():
+        if row[name] != asked[name]:
+            raise ValueError(f"a measure has the name of the setting {name}={asked[name]!r} and would replace it by "
+                             f"{str(row[name])[:40]!r}: give it another name")
 
 # %% ../../nbs/api/505_engine_pool.ipynb #d152266e
 _ONE_THREAD = {f"{lib}_NUM_THREADS": "1" for lib in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")}

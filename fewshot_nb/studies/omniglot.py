@@ -49,7 +49,7 @@ class ProtocolSettings:
     protonet_until: int | None = None
     problems: int = 1000  # of each kind
     tight: int | None = None  # so many problems once more, for narrow intervals
-    curve: bool = False  # whether it is judged at a quarter and a half of the steps, too
+    looks: bool = False  # whether it is judged at a quarter and a half of the steps, too
 
     def __post_init__(self):
         choose(self.method, PROTOCOL_METHODS, "method")
@@ -142,10 +142,10 @@ def _training_columns(s, net, state):
 
 def _learned(s, data, device, folder):
     "`(columns of the training, net, embeddings, bank, head)` of a method that learns."
-    if s.curve: net, state, curve = train_with_curve(s, data, device, folder)
+    if s.looks: net, state, curve = train_with_curve(s, data, device, folder)
     else: net, state = train_protocol_method(s, data, device, folder)
     columns = _training_columns(s, net, state)
-    if s.curve: columns["curve"] = json.dumps(curve)
+    if s.looks: columns["curve"] = json.dumps(curve)
     return columns, net, *learned_embedding(s, net, data, device)
 
 def _keep_weights(s, net, found, bank, steps, folder):
