@@ -95,6 +95,16 @@ def test_a_notebook_opens_with_its_title_and_has_no_empty_cell(path):
         assert "# " + yaml.safe_load("".join(cell["source"]).strip("-\n"))["title"] == title
     assert all("".join(c["source"]).strip() for c in cells)
 
+@pytest.mark.parametrize("path", sorted((root/"nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
+def test_options_of_cells_are_yaml(path):
+    "Quarto reads them as YAML: a text with a colon and a space needs quotes, else the whole site is not built."
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        options = re.findall(r"^#\| *([\w-]+: .*)$", "".join(cell["source"]), re.M)
+        if cell["cell_type"] != "code" or not options: continue
+        try: read = yaml.safe_load("\n".join(options))
+        except yaml.YAMLError as error: pytest.fail(f"{path.name} {cell['id']}: {error}")
+        for name in "fig-alt", "fig-cap": assert isinstance(read.get(name, ""), str), (path.name, cell["id"], name)
+
 def test_every_notebook_has_a_page(site):
     _, folder = site
     notebooks = {p.stem for p in (root/"nbs").rglob("*.ipynb") if "results" not in p.parts}
