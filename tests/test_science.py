@@ -79,13 +79,18 @@ def test_published_pairs_are_within_cells():
 
 def test_the_formula_knows_the_sampler_and_unknown_does_not(monkeypatch):
     scores = {1: {0.: .1, 3.: .9}, 2: {0.: .8, 3.: .2}}  # by number present and price
-    monkeypatch.setattr(present, "_on_validation", lambda s, data, device, m, n: scores[n].get(m.price, 0.))
+    monkeypatch.setattr(present, "_on_validation", lambda s, data, device, m, way, n: scores[n].get(m.price, 0.))
     def price(knowledge, number):
         s = present.PresentSettings("grocery", "paddle", knowledge, number, "1 2", way=10)
         return present._with_knowledge(s, "glyphs", "cpu").price
     assert [price("formula", n) for n in (1, 2, 5)] == [10., 5., 2.]
     assert [price("oracle", n) for n in (1, 2)] == [3., 0.]
     assert price("unknown", 1) == price("unknown", 2) == 3.
+
+
+def test_a_tuner_that_does_not_know_the_ways_sees_them_all_but_no_more_than_there_are():
+    s = present.PresentSettings("grocery", "paddle", "unknown way", 1, "1 10", way=10)
+    assert present._seen(s, "glyphs") == ((5, 1),)  # glyphs have 16 validation classes: neither 20 nor 50 ways
 
 
 def test_more_classes_present_than_ways_are_refused():

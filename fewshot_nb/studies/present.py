@@ -234,6 +234,7 @@ def present_measures(
             "K4": Measure(_estimate(blind, "lead"), unit="classes"),
             "K5": Measure({m: gifts[m] for m in ("alpha-tim", "paddle")}, unit="classes")} | _later_measures(twenty)
 
+# %% ../../nbs/api/855_studies_present.ipynb #0e3a5c19
 def _later_measures(twenty):
     "Of learned weights, and of ways that are unknown, where there are such rows."
     learned = twenty[(twenty.method == "unem") & (twenty.knowledge == "unknown")]
