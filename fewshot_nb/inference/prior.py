@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PRIOR_METHODS', 'noisy_class_means', 'task_prior', 'PriorLogits', 'prior_logits', 'Affinity', 'PriorMethod',
-           'check_prior', 'prior_table', 'prior_method', 'zero_shot_logits', 'TipAdapter', 'shrunk_precision_times',
-           'GDA', 'LPPlusPlus']
+           'check_prior', 'prior_table', 'prior_method', 'zero_shot_logits', 'row_cosines', 'TipAdapter',
+           'shrunk_precision_times', 'GDA', 'LPPlusPlus']
 
 # %% ../../nbs/api/493_inference_prior.ipynb #8a710576
 from collections.abc import Mapping
@@ -95,11 +95,14 @@ class PriorMethod:
         if support is None and not self.zero_shot:
             raise InputError(f"{self.name} learns from a support, and none was given: take a zero-shot method.")
         check_prior(support, support_labels, query, prior)
-        with torch.inference_mode():
-            support, query = None if support is None else l2(support), l2(query)
-            p = self.answer(support, support_labels, query, _affinity(support, query, prior, self.scale))
+        with torch.inference_mode(): p = self.solve(support, support_labels, query, prior)
         if p.isfinite().all(): return p
         raise InputError(f"{self.name} found no answer for some queries (NaN or infinite): check features and prior.")
+
+    def solve(self, support, labels, query, prior):
+        "The answer from features as they are: by default their unit vectors are written out once."
+        support, query = None if support is None else l2(support), l2(query)
+        return self.answer(support, labels, query, _affinity(support, query, prior, self.scale))
 
 def _affinity(support, query, prior, scale):
     "Cosines with class prototypes, or logits over their scale."
@@ -201,6 +204,17 @@ def zero_shot_logits(
     "The scaled cosines of CLIP."
     return scale*query @ prior.mT
 
+# %% ../../nbs/api/493_inference_prior.ipynb #74d7127c
+def row_cosines(
+    rows: Float[Tensor, "task row dim"],  # features
+    others: Float[Tensor, "task other dim"],  # features
+    length: Float[Tensor, "task row"],  # Euclidean lengths of the rows
+    their: Float[Tensor, "task other"] | None = None,  # of the others; None: they are unit vectors
+) -> Float[Tensor, "task row other"]:
+    "Cosines, without writing unit vectors."
+    found = (rows @ others.mT).div_(length[..., None])
+    return found if their is None else found.div_(their[:, None])
+
 # %% ../../nbs/api/493_inference_prior.ipynb #462289f0
 @prior_method
 @dataclass(frozen=True)
@@ -216,11 +230,16 @@ class TipAdapter(PriorMethod):
         for field in ("alpha", "beta"): check_range(field, getattr(self, field), open_low=False)
         check_range("scale", self.scale)
 
-    def answer(self, support, labels, query,
-        prior: Affinity,  # cosines with the prior of each class
-    ):
-        votes = (-self.beta*(1 - query @ support.mT)).exp() @ one_hot(labels, prior.query.shape[2], query.dtype)
-        return (self.scale*prior.query + self.alpha*votes).softmax(-1)
+    def solve(self, support, labels, query, prior):
+        "The softmax of both votes."
+        length, logits = _lengths(query), isinstance(prior, PriorLogits)
+        if logits: near = prior.query.to(query.dtype)/self.scale
+        else: near = row_cosines(query, l2(prior.to(query.dtype)), length)
+        votes = row_cosines(query, support, length, _lengths(support)).sub_(1).mul_(self.beta).exp_()
+        votes = votes @ one_hot(labels, near.shape[2], query.dtype)
+        return near.mul(self.scale).add_(votes, alpha=self.alpha).softmax(-1)
+
+def _lengths(x): return torch.linalg.vector_norm(x, dim=-1).clamp_min(1e-12)
 
 # %% ../../nbs/api/493_inference_prior.ipynb #27fa3cd1
 def shrunk_precision_times(

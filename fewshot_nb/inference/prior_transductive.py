@@ -225,15 +225,15 @@ def dirichlet_fit(
     tolerance: float = 1e-6,  # relative size of the last step
 ) -> Float[Tensor, "... dim"]:
     "Maximum-likelihood parameters of Dirichlet distributions, Minka (2000) with steps that stay above 0."
-    a = start
+    a, way = start, mean_log.shape[-1]
     for _ in range(steps):
-        total = a.sum(-1, keepdim=True)
-        slope = total.digamma() - a.digamma() + mean_log
-        bend, across = torch.polygamma(1, a), torch.polygamma(1, total)
-        shared = (slope/bend).sum(-1, keepdim=True)/(1/across - (1/bend).sum(-1, keepdim=True))
-        move = (slope + shared)/bend
-        new = torch.where(a + move > .1*a, a + move, .1*a).clamp(1e-8, 1e8)
-        done, a = (new - a).abs().amax() <= tolerance*new.abs().amax(), new
+        both = torch.cat([a, a.sum(-1, keepdim=True)], -1)  # few kernels: they cost more than small tables
+        first, inverse = both.digamma(), torch.polygamma(1, both).reciprocal_()
+        slope, bend = (first[..., way:] - first[..., :way]).add_(mean_log), inverse[..., :way]
+        move = slope*bend
+        shared = move.sum(-1, keepdim=True)/(inverse[..., way:] - bend.sum(-1, keepdim=True))
+        new = torch.maximum(move.addcmul_(shared, bend).add_(a), .1*a).clamp_(1e-8, 1e8)
+        done, a = (new - a).abs_().amax() <= tolerance*new.amax(), new
         if done: break
     return a
 
@@ -262,13 +262,14 @@ class EMDirichlet(PriorMethod):
         def log_share(cosine): return ((self.temperature*cosine).softmax(-1) + 1e-15).log()
         s, q, way = log_share(prior.support.double()), log_share(prior.query.double()), prior.query.shape[2]
         price = way//5 if self.price is None else self.price
-        y, z, a = one_hot(labels, way, q.dtype), q.exp(), q.new_ones(len(q), way, way)
+        y, z, a = one_hot(labels, way, q.dtype).mT, q.exp().mT, q.new_ones(len(q), way, way)
+        known, counts = y @ s, y.sum(-1)
         for _ in range(self.steps):
-            mean_log = (y.mT @ s + z.mT @ q)/(y.sum(1) + z.sum(1))[..., None]
+            mean_log = (known + z @ q)/(counts + z.sum(-1))[..., None]
             a = dirichlet_fit(mean_log, a)
             norm = a.sum(-1).lgamma() - a.lgamma().sum(-1)
-            z = (q @ (a - 1).mT + (norm + price*(z.mean(1) + 1e-15).log())[:, None]).softmax(-1)
-        return z.to(query.dtype)
+            z = ((a - 1) @ q.mT + (norm + price*(z.mean(-1) + 1e-15).log())[..., None]).softmax(1)
+        return z.mT.to(query.dtype)  # class by class until here: a softmax down columns is the faster one
 
 # %% ../../nbs/api/494_inference_prior_transductive.ipynb #4cebf156
 # long: each field is explained on a line of its own
