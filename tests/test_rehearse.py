@@ -2,7 +2,7 @@
 import os, subprocess, sys
 from pathlib import Path
 
-import pytest
+import pandas as pd, pytest
 
 from fewshot_nb.core import InputError
 from fewshot_nb.engine import rehearse as rehearsals
@@ -42,7 +42,8 @@ def line(setting, folder):
     w = setting["width"]
     net = nn.Sequential(nn.Linear(1, w), nn.Linear(w, 1))
     state = State(seed=setting["seed"], net=net, optimizer=torch.optim.SGD(net.parameters(), lr=.01))
-    loss = lambda s: s.net(torch.randn(8, 1, generator=s.generator)).square().mean()
+    if setting["mode"] == "endless": loss = lambda s: time.sleep(300)
+    else: loss = lambda s: s.net(torch.randn(8, 1, generator=s.generator)).square().mean()
     path = Path(folder)/"line.pt"
     path.parent.mkdir(parents=True, exist_ok=True)
     run_steps(descend(loss), state, setting["steps"], path, every=1, seconds=0)
@@ -85,6 +86,23 @@ def test_what_follows_a_training_is_cut_and_told(tmp_path):
     path, end = toy(tmp_path, "waits")
     seen = rehearsals.rehearse([path], "paper", seconds=9).iloc[0]
     assert seen.status == "ok" and "rest cut" in seen.note and not end.exists()
+
+def test_a_step_without_an_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsals, "_LONGEST", 1)
+    seen = rehearsals.rehearse([toy(tmp_path, "endless")[0]], "paper", seconds=9).iloc[0]
+    assert seen.status == "failed" and "not through after 9 s: give it more with --seconds" in seen.note
+
+def test_a_rehearsal_goes_on_where_it_was(tmp_path, monkeypatch):
+    keep = tmp_path/"rehearsal-paper.csv"
+    for mode, status in (("breaks", "failed"), ("works", "ok")):  # what failed is tried again
+        found = rehearsals.rehearse([toy(tmp_path, mode)[0]], "paper", keep=keep)
+        assert found.status.tolist() == [status] == pd.read_csv(keep).status.tolist()[-1:]
+    monkeypatch.setattr(rehearsals, "_looked_at", None)  # what is good is not
+    again = rehearsals.rehearse([toy(tmp_path, "works")[0]], "paper", keep=keep)
+    assert rehearsals.rehearsal_text(again) == rehearsals.rehearsal_text(found)
+    keep.write_text("a,b\n")
+    with pytest.raises(InputError, match="no table of a rehearsal"):
+        rehearsals.rehearse([toy(tmp_path, "works")[0]], "paper", keep=keep)
 
 def test_the_command_ends_with_one(tmp_path):
     path, _ = toy(tmp_path, "breaks")

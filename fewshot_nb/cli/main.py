@@ -335,15 +335,15 @@ def _tell_plan(experiments, common):
 # %% ../../nbs/api/960_cli_main.ipynb #a78f560f
 def _tell_rehearsal(experiments, common, seconds):
     "Print what a rehearsal of all kinds of jobs saw, and keep the table; a failure is refused at the end."
-    from fewshot_nb.core import writable, written_whole
+    from fewshot_nb.core import writable
     from fewshot_nb.engine.experiment import results_root
     from fewshot_nb.engine.rehearse import refuse_failures, rehearsal_text, rehearse
     common = dict(common)
     folder = writable(results_root(common.pop("out")), "the table", "choose another --out")
-    table = rehearse(experiments, seconds=seconds, **common)
-    with written_whole(folder/f"rehearsal-{common['profile']}.csv") as part: table.to_csv(part, index=False)
+    keep = folder/f"rehearsal-{common['profile']}.csv"
+    table = rehearse(experiments, seconds=seconds, keep=keep, **common)
     _say(rehearsal_text(table))
-    _say(f"table: {folder/('rehearsal-' + common['profile'] + '.csv')}")
+    _say(f"table: {keep}, where good kinds are not rehearsed again: remove it to begin anew")
     refuse_failures(table)
 
 # %% ../../nbs/api/960_cli_main.ipynb #fec5398d

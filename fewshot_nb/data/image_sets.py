@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['IMAGE_ENDINGS', 'central_square', 'in_colour', 'unusual_kind', 'ReadImage', 'read_images', 'ImagePlace',
-           'image_place', 'places_of_classes', 'ImageSet', 'image_set']
+           'image_place', 'places_of_classes', 'ImageSet', 'images_blown_up', 'image_set']
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #40424785
-import io, itertools, json, os, re, warnings
+import contextlib, contextvars, io, itertools, json, os, re, warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -152,6 +152,7 @@ class ImageSet:
     "Images of many classes and the part that each class belongs to."
     bank: Bank  # of all classes, in the order of their names
     parts: dict = field(default_factory=dict)  # class -> base, validation or novel; empty where nothing says so
+    blown_up: int = 0  # how many images are larger here than in their files
 
     def part(self,
         part: str | None,  # base, validation, novel (also train, val, test); None: all classes
@@ -218,7 +219,9 @@ def _decoded_set(place, size, what, wanted, groups, wordnet, skip_broken, enlarg
     sound = _sound(images, size, what, skip_broken, enlarge)
     places = [p for r in sound if (p := image_place(r.path, wordnet))]
     of = {p.name: p for p in places} if wanted is not None else places_of_classes(places)
-    return _assembled(sound, of if wanted is None else _listed(of, wanted, groups, what), wordnet, what)
+    found = _assembled(sound, of if wanted is None else _listed(of, wanted, groups, what), wordnet, what)
+    found.blown_up = sum(r.side < size for r in sound)
+    return found
 
 def _check_some(images, place, wordnet):
     "Refuse a place without images, and images without a class."
@@ -231,7 +234,8 @@ def _check_some(images, place, wordnet):
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #ce7ed0b9
 def _save_set(path, found):
-    about = dict(names=found.bank.names, groups=found.bank.group_names, source=found.bank.source, parts=found.parts)
+    about = dict(names=found.bank.names, groups=found.bank.group_names, source=found.bank.source, parts=found.parts,
+                 blown_up=found.blown_up)
     b = found.bank
     save_tensors(path, dict(data=b.data, labels=b.labels, groups=b.groups), dict(about=json.dumps(about)))
 
@@ -241,9 +245,20 @@ def _read_set(path) -> ImageSet:
         about = json.loads(header["about"])
         bank = Bank(tensors["data"], tensors["labels"], tensors["groups"], about["names"], about["groups"],
                     about["source"])
-        return ImageSet(bank, about["parts"])
+        return ImageSet(bank, about["parts"], about.get("blown_up", 0))
     except (KeyError, ValueError, TypeError) as e:
         raise DamagedFile(f"{str(path)!r} is not a whole set of images ({e}).") from None
+
+# %% ../../nbs/api/128_data_image_sets.ipynb #23ee6273
+_blown_up = contextvars.ContextVar("blown_up", default=None)
+
+@contextlib.contextmanager
+def images_blown_up():  # a dict that fills: name of a set -> how many of its images
+    "In this block images that are too small are blown up and not refused: for rehearsals, where no pixel is judged."
+    told = {}
+    token = _blown_up.set(told)
+    try: yield told
+    finally: _blown_up.reset(token)
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #05ddf70c
 _VERSION = 3  # raise when the cached pixels change
@@ -267,7 +282,15 @@ def image_set(
     if not path.exists(): raise InputError(f"There is no {str(path)!r}: check the path.")
     where, what = path if path.is_dir() else [path], source or path.name.split(".")[0]
     wanted, groups = listed or (None, {})
-    mark = content_digest(place_digest(where, "**/*", IMAGE_ENDINGS), wanted, groups, wordnet, skip_broken, enlarge)
-    file = cache_dir()/f"{re.sub(r'[^A-Za-z0-9_-]', '_', what)[:40]}-{mark[:16]}-{size}px-v{_VERSION}.safetensors"
+    told = _blown_up.get()
+    there = place_digest(where, "**/*", IMAGE_ENDINGS)
+    def cached(enlarge):
+        mark = content_digest(there, wanted, groups, wordnet, skip_broken, enlarge)[:16]
+        return cache_dir()/f"{re.sub(r'[^A-Za-z0-9_-]', '_', what)[:40]}-{mark}-{size}px-v{_VERSION}.safetensors"
+    if told is not None and not cached(False).exists(): enlarge = True
+    file = cached(enlarge)
     make = lambda: _decoded_set(where, size, what, wanted, groups, wordnet, skip_broken, enlarge)
-    return made_once(file, _read_set, _save_set, make)
+    found = made_once(file, _read_set, _save_set, make)
+    if told is not None and found.blown_up:
+        told[what] = f"{found.blown_up:,} images of {what} were blown up to {size} x {size}"
+    return found

@@ -10,7 +10,7 @@ import contextlib, io, itertools, json, os, shutil, signal, sys, tempfile, threa
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import pandas as pd
-from ..core import InputError, device as named_device, duration_text
+from ..core import InputError, content_digest, device as named_device, duration_text, written_whole
 from . import experiment as experiments
 from .experiment import bound_worker, find_experiment, read_notebook
 from .plan import in_order
@@ -145,6 +145,7 @@ def rehearse_job(
 ) -> dict:  # measures; a failure is raised
     "Rehearse one setting of an experiment in this process."
     from fewshot_nb.core import threads
+    from fewshot_nb.data.image_sets import images_blown_up
     from fewshot_nb.train.loop import rehearsal
     about = find_experiment(job["notebook"], job["modules"])
     if named_device(job["parameters"].get("device", "auto")).type == "cpu": _hold_to_memory()
@@ -155,7 +156,7 @@ def rehearse_job(
     cut = False
     first = job["seconds"]*(1 if job["small"] else _PATIENCE)
     with contextlib.redirect_stdout(io.StringIO()), threads(1), _Limit(job["seconds"], first) as limit, \
-         rehearsal(job["steps"], around) as told:
+         images_blown_up() as blown_up, rehearsal(job["steps"], around) as told:
         try:
             _, worker, given = _call_of(about.path, job["parameters"])
             place = {k: given.pop(k) for k in ("profile", "data", "device", "out")}
@@ -169,7 +170,8 @@ def rehearse_job(
         trainings=len(trainings), training_steps=sum(t.steps for t in trainings),
         step_seconds=max((t.seconds for t in trainings), default=float("nan")),
         training_seconds=float(sum(t.steps*t.seconds for t in trainings)), rest_seconds=limit.rest(), cut=cut,
-        memory_gb=peak, base_gb=base[0] if base else peak, gpu_gb=on_gpu)
+        memory_gb=peak, base_gb=base[0] if base else peak, gpu_gb=on_gpu,
+        note="; ".join(blown_up.values()))
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #75b48c49
 _FEW = 64  # of what the work of an experiment grows with, where that is a number of tasks, problems, draws
@@ -192,17 +194,24 @@ def _scaled(seen, larger) -> dict:
             "training_seconds": larger*seen["training_seconds"]}
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #02c5ca3e
+_LONGEST = 30  # times as long may all of a kind take, steps that are large for this machine among them
 _starting = threading.Lock()  # a process inherits environment variables, which are this process's
 
 def _in_own_process(job) -> dict:
     "What `rehearse_job` tells in a process that does nothing else; a failure has `status` and `message`."
-    packed = _packed(_from_text)
+    packed, longest = _packed(_from_text), _LONGEST*job["seconds"]
     with _starting: child = _Child(packed, dict(MPLBACKEND="Agg"))
+    stop = threading.Timer(longest, child.process.kill)
     try:
         child.give([dict(job=json.dumps(job))])
-        ((row,),), _ = child.take()
+        stop.start()
+        ((row,),), taken = child.take()
+        if _failed(row) and taken >= longest:
+            row["message"] = f"its steps were not through after {longest:g} s: give it more with --seconds"
         return row
-    finally: child.end()
+    finally:
+        stop.cancel()
+        child.end()
 
 def _from_text(setting): return rehearse_job(json.loads(setting["job"]))
 
@@ -229,7 +238,8 @@ def _line(experiment, profile, kind, seen, less, note) -> dict:
     "A line of the table."
     setting, of = kind
     swept = " ".join(f"{k}={setting[k]}" for k in experiment.sweep if k != "seed")
-    line = dict(experiment=experiment.name, profile=profile, kind=swept, settings=len(of))
+    line = dict(experiment=experiment.name, profile=profile, kind=swept, settings=len(of),
+                key=_key_of_kind(experiment, profile, kind))
     if _failed(seen):
         where = f" (in {seen['cell']})" if seen.get("cell") else ""
         return line | dict(status="failed", note=f"{seen['message']}{where}")
@@ -240,13 +250,40 @@ def _line(experiment, profile, kind, seen, less, note) -> dict:
     return line | dict(
         status="ok", trainings=seen["trainings"], steps=round(less*seen["training_steps"]),
         step_seconds=seen["step_seconds"], rest_seconds=seen["rest_seconds"], memory_gb=seen["memory_gb"],
-        gpu_gb=seen["gpu_gb"], hours=hours, note="; ".join(filter(None, [note, rest])))
+        gpu_gb=seen["gpu_gb"], hours=hours, note="; ".join(filter(None, [note, seen["note"], rest])))
+
+# %% ../../nbs/api/532_engine_rehearse.ipynb #3038800e
+def _key_of_kind(experiment, profile, kind):
+    "What a line is of: it changes with the grid and with the version of the experiment."
+    setting, of = kind
+    return content_digest(experiment.name, experiment.version, profile, sorted(map(str, setting.items())), len(of))[:12]
 
 def _say(line, done, all_kinds):
     "A line on stderr about a kind that was rehearsed."
     how = line["note"] if line["status"] == "failed" else f"{line['hours']:.3g} h for all, {line['memory_gb']:.1f} GB"
     what = f"{done}/{all_kinds} {line['experiment']} {line['kind']}"
     print(f"{what}: {line['status']}, {how}", file=sys.stderr, flush=True)
+
+# %% ../../nbs/api/532_engine_rehearse.ipynb #bdcda6fb
+_keeping = threading.Lock()
+
+def _known_lines(keep) -> dict:
+    "The good lines of a kept table, by key."
+    if keep is None or not Path(keep).exists(): return {}
+    try: table = pd.read_csv(keep, keep_default_na=False, na_values=[""])
+    except (OSError, ValueError): table = None  # pandas' own errors are ValueErrors
+    if table is None or not {"key", "status", "note"} <= set(table.columns):
+        raise InputError(f"{str(keep)!r} is no table of a rehearsal: move it away, or choose another --out.")
+    table["note"] = table.note.fillna("")
+    return {line["key"]: line for line in table[table.status == "ok"].to_dict("records")}
+
+def _keep_line(keep, line):
+    "Put a line into the kept table, for the one of its kind that is there."
+    if keep is None: return
+    with _keeping:
+        rows = pd.read_csv(keep) if Path(keep).exists() else pd.DataFrame(columns=["key"])
+        rows = pd.concat([rows[rows.key != line["key"]], pd.DataFrame([line])], ignore_index=True)
+        with written_whole(keep) as part: rows.to_csv(part, index=False)
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #9d82f724
 # long: each parameter is explained on a line of its own
@@ -259,6 +296,7 @@ def rehearse(
     steps: int = 2,  # of each training
     seconds: float = 60.,  # that what is not a step may take at a stretch, before it is cut
     modules=(),  # whose functions the front matter of one's own notebook may name
+    keep=None,  # a CSV file for the lines; kinds that are good in it already are not rehearsed again
     **given,  # further parameters of the notebooks
 ) -> pd.DataFrame:  # a line a kind: status, step_seconds, memory_gb, hours, note ...
     "Rehearse every kind of job of a profile, each in a process of its own; those that failed have the status `failed`."
@@ -274,10 +312,13 @@ def rehearse(
             job = dict(notebook=str(e.path), modules=list(e.modules), parameters=parameters, steps=steps,
                        seconds=seconds, on_cpu=on_cpu)
             todo += [(e, row, kind, job) for kind in job_kinds(e, row, seed)]
-    count = itertools.count(1)
+    count, known = itertools.count(1), _known_lines(keep)
     def one(e, row, kind, job):
+        number, key = next(count), _key_of_kind(e, row, kind)
+        if key in known: return known[key]
         line = _line(e, row, kind, *_looked_at(e, kind[0], job))
-        _say(line, next(count), len(todo))
+        _say(line, number, len(todo))
+        _keep_line(keep, line)
         return line
     try:
         with ThreadPoolExecutor(jobs or 1) as pool: return pd.DataFrame(list(pool.map(lambda t: one(*t), todo)))
@@ -288,7 +329,8 @@ def rehearsal_text(
     table: pd.DataFrame,  # of `rehearse`
 ) -> str:
     "The table as a terminal shows it, and the sum of its hours."
-    shown, good = table.drop(columns="profile"), table[table.status == "ok"]
+    shown, good = table.drop(columns=["profile", "key"], errors="ignore"), table[table.status == "ok"]
+    shown = shown[[*shown.columns.drop("note"), "note"]]
     for name in ("step_seconds", "rest_seconds", "memory_gb", "gpu_gb", "hours"):
         if name in shown: shown[name] = [f"{v:.3g}" if v == v else "" for v in shown[name]]
     for name in ("trainings", "steps"):
