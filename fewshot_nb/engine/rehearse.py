@@ -281,8 +281,10 @@ def _keep_line(keep, line):
     "Put a line into the kept table, for the one of its kind that is there."
     if keep is None: return
     with _keeping:
-        rows = pd.read_csv(keep) if Path(keep).exists() else pd.DataFrame(columns=["key"])
-        rows = pd.concat([rows[rows.key != line["key"]], pd.DataFrame([line])], ignore_index=True)
+        rows = pd.DataFrame([line])
+        if Path(keep).exists():
+            before = pd.read_csv(keep)
+            rows = pd.concat([before[before.key != line["key"]], rows], ignore_index=True)
         with written_whole(keep) as part: rows.to_csv(part, index=False)
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #9d82f724
