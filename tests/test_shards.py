@@ -1,5 +1,5 @@
 "Shards of a grid: computed by processes that are killed, merged, and equal to one run; see also shards_at_scale.py."
-import contextlib, os, shutil, sys
+import contextlib, os, re, shutil, sys
 from pathlib import Path
 
 import pytest, yaml
@@ -90,14 +90,49 @@ def test_an_experiment_on_an_address_is_drawn_there(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="--engine slurm needs a folder that all its machines see"):
         launch._refuse_engines("slurm")
 
-def test_the_kubernetes_job_of_the_tutorial():
+CLUSTER = Path(__file__).parents[1]/"nbs/tutorials/cluster"
+
+@pytest.mark.parametrize("name,command", [("indexed_job", "reproduce"), ("evaluate_job", "evaluate")])
+def test_a_kubernetes_job_of_the_tutorial(name, command):
     "What must hold beside the schema, which `kubernetes-validate` knows where it is installed."
-    job = yaml.safe_load((Path(__file__).parents[1]/"nbs/tutorials/cluster/indexed_job.yaml").read_text())
+    job = yaml.safe_load((CLUSTER/f"{name}.yaml").read_text())
     spec, (container,) = job["spec"], job["spec"]["template"]["spec"]["containers"]
     words = container["command"] + container["args"]
-    assert spec["completionMode"] == "Indexed" and words[:2] == ["fewshot_nb", "reproduce"]
+    assert spec["completionMode"] == "Indexed" and words[:2] == ["fewshot_nb", command]
+    assert all(isinstance(w, str) for w in words)  # Kubernetes refuses numbers among the words of a command
     shard = words[words.index("--shard") + 1]
     assert shard_numbers(shard, dict(JOB_COMPLETION_INDEX="99")) == (99, spec["completions"])
     with contextlib.suppress(ImportError):
         from kubernetes_validate import validate
         validate(job, "1.34", strict=True)
+
+def test_the_pool_of_the_tutorial():
+    "SkyPilot tells a job its rank and how many there are; a pool has what all of its jobs share."
+    pool, job = (yaml.safe_load((CLUSTER/f"sky_{name}.yaml").read_text()) for name in ("pool", "job"))
+    words = job["run"].split()
+    assert shard_numbers(words[words.index("--shard") + 1],
+                         dict(SKYPILOT_JOB_RANK="7", SKYPILOT_NUM_JOBS="100")) == (7, 100)
+    assert pool["pool"]["workers"] > 1 and words[2] in pool["file_mounts"] and pool["resources"] == job["resources"]
+
+def commands_in(file) -> list:
+    "The commands of this library in a file for a cluster, in words."
+    text = file.read_text()
+    if file.suffix == ".sbatch":
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        return [part.split("fewshot_nb ")[1].split() for line in lines for part in line.split("&&") if part.strip()]
+    found = yaml.safe_load(text)
+    if "run" in found: return [found["run"].split()[1:]]
+    if "spec" not in found: return []
+    container, = found["spec"]["template"]["spec"]["containers"]
+    return [[*container["command"][1:], *container["args"]]]
+
+def test_the_files_name_options_that_there_are():
+    from typer.main import get_command
+    from fewshot_nb.cli.main import app
+    known, seen = get_command(app).commands, []
+    for file in sorted(CLUSTER.iterdir()):
+        for command, *words in commands_in(file):
+            options = {o for p in known[command].params for o in p.opts}
+            assert {w for w in words if w.startswith("--")} <= options, file.name
+            seen.append(command)
+    assert sorted(seen) == ["evaluate"]*4 + ["merge"] + ["reproduce"]*2

@@ -220,3 +220,36 @@ def test_the_array_of_the_tutorial(slurm, tmp_path):
     merge_shards([out], tmp_path/"merged")
     rows = experiments.find_experiment(str(path)).results("smoke", "none", tmp_path/"merged").read()
     assert rows.x.tolist() == [1, 2, 3]
+
+def test_the_arrays_of_the_tutorial_evaluate_and_merge(slurm, tmp_path, monkeypatch):
+    "An array answers an evaluation into an object store, and a job that waits for it merges: one run's table."
+    import contextlib
+    import numpy as np, pandas as pd
+    from test_shards import moto_server
+    import shards_at_scale
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
+        monkeypatch.setenv(name, "any")
+    (tmp_path/"settings.ini").touch()
+    r, y = np.random.default_rng(0), np.repeat(np.arange(8), 40)
+    np.savez(tmp_path/"mine.npz", features=r.normal(size=(8, 12))[y] + 2*r.normal(size=(320, 12)), labels=y)
+    asked = "mine.npz --shots 1 --methods protonet,simpleshot --tasks 60 --queries 15".split()
+    (tmp_path/"fewshot_nb").write_text(f'#!/bin/sh\nexec {sys.executable} -m fewshot_nb "$@"\n')
+    (tmp_path/"fewshot_nb").chmod(0o755)
+    scripts, here = Path(__file__).parents[1]/"nbs/tutorials/cluster", str(Path(__file__).parents[1])
+    with contextlib.ExitStack() as stack:
+        out = stack.enter_context(shards_at_scale.s3(moto_server())) if moto_server() else str(tmp_path/"store/mine")
+        out = out.replace("shards/results", "shards/run/mine")
+        env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", PYTHONPATH=here, SHARDS="2", OUT=out)
+        def send(*words):
+            sent = subprocess.run(["sbatch", "--parsable", "--mem=1000", "--time=10", "--export=ALL", *map(str, words)],
+                                  env=env, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+            assert sent.returncode == 0, sent.stderr
+            return sent.stdout.strip()
+        array = send("--array=0-1", scripts/"evaluate.sbatch", *asked)
+        send("--wait", f"--dependency=afterok:{array}", scripts/"merge.sbatch", *asked)
+    logs = "".join(p.read_text() for p in sorted(tmp_path.glob("*.log")))
+    print(logs)
+    assert logs.count("shard: ") == 2 and "2 shards: " in logs
+    subprocess.run([tmp_path/"fewshot_nb", "evaluate", *asked, "--out", "one"], env=env, cwd=tmp_path, check=True)
+    merged, one = (pd.read_csv(tmp_path/p/"table.csv").drop(columns="seconds_per_1000") for p in ("runs/evaluate/mine", "one"))
+    assert len(one) == 4 and merged.equals(one)

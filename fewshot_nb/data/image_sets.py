@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['IMAGE_ENDINGS', 'central_square', 'in_colour', 'unusual_kind', 'ReadImage', 'read_images', 'ImagePlace',
-           'image_place', 'places_of_classes', 'ImageSet', 'images_blown_up', 'image_set']
+           'image_place', 'places_of_classes', 'ImageSet', 'images_that_stand_in', 'stand_ins', 'image_set']
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #40424785
 import contextlib, contextvars, io, itertools, json, os, re, warnings
@@ -250,15 +250,19 @@ def _read_set(path) -> ImageSet:
         raise DamagedFile(f"{str(path)!r} is not a whole set of images ({e}).") from None
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #23ee6273
-_blown_up = contextvars.ContextVar("blown_up", default=None)
+_stand_ins = contextvars.ContextVar("stand_ins", default=None)
 
 @contextlib.contextmanager
-def images_blown_up():  # a dict that fills: name of a set -> how many of its images
-    "In this block images that are too small are blown up and not refused: for rehearsals, where no pixel is judged."
+def images_that_stand_in():  # a dict that fills: name of a set -> what was done
+    "In this block small images are blown up and not refused: for rehearsals, where no pixel is judged."
     told = {}
-    token = _blown_up.set(told)
+    token = _stand_ins.set(told)
     try: yield told
-    finally: _blown_up.reset(token)
+    finally: _stand_ins.reset(token)
+
+def stand_ins() -> dict | None:
+    "Where to tell what stands in for images that are not there; None where nothing may."
+    return _stand_ins.get()
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #05ddf70c
 _VERSION = 3  # raise when the cached pixels change
@@ -282,7 +286,7 @@ def image_set(
     if not path.exists(): raise InputError(f"There is no {str(path)!r}: check the path.")
     where, what = path if path.is_dir() else [path], source or path.name.split(".")[0]
     wanted, groups = listed or (None, {})
-    told = _blown_up.get()
+    told = stand_ins()
     there = place_digest(where, "**/*", IMAGE_ENDINGS)
     def cached(enlarge):
         mark = content_digest(there, wanted, groups, wordnet, skip_broken, enlarge)[:16]

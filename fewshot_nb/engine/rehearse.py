@@ -145,7 +145,7 @@ def rehearse_job(
 ) -> dict:  # measures; a failure is raised
     "Rehearse one setting of an experiment in this process."
     from fewshot_nb.core import threads
-    from fewshot_nb.data.image_sets import images_blown_up
+    from fewshot_nb.data.image_sets import images_that_stand_in
     from fewshot_nb.train.loop import rehearsal
     about = find_experiment(job["notebook"], job["modules"])
     if named_device(job["parameters"].get("device", "auto")).type == "cpu": _hold_to_memory()
@@ -156,7 +156,7 @@ def rehearse_job(
     cut = False
     first = job["seconds"]*(1 if job["small"] else _PATIENCE)
     with contextlib.redirect_stdout(io.StringIO()), threads(1), _Limit(job["seconds"], first) as limit, \
-         images_blown_up() as blown_up, rehearsal(job["steps"], around) as told:
+         images_that_stand_in() as stand_ins, rehearsal(job["steps"], around) as told:
         try:
             _, worker, given = _call_of(about.path, job["parameters"])
             place = {k: given.pop(k) for k in ("profile", "data", "device", "out")}
@@ -171,7 +171,7 @@ def rehearse_job(
         step_seconds=max((t.seconds for t in trainings), default=float("nan")),
         training_seconds=float(sum(t.steps*t.seconds for t in trainings)), rest_seconds=limit.rest(), cut=cut,
         memory_gb=peak, base_gb=base[0] if base else peak, gpu_gb=on_gpu,
-        note="; ".join(blown_up.values()))
+        note="; ".join(stand_ins.values()))
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #75b48c49
 _FEW = 64  # of what the work of an experiment grows with, where that is a number of tasks, problems, draws
