@@ -1,5 +1,5 @@
 "Shards of a grid: computed by processes that are killed, merged, and equal to one run; see also shards_at_scale.py."
-import contextlib, os, re, shutil, sys
+import contextlib, os, shutil, sys
 from pathlib import Path
 
 import pytest, yaml

@@ -251,5 +251,6 @@ def test_the_arrays_of_the_tutorial_evaluate_and_merge(slurm, tmp_path, monkeypa
     print(logs)
     assert logs.count("shard: ") == 2 and "2 shards: " in logs
     subprocess.run([tmp_path/"fewshot_nb", "evaluate", *asked, "--out", "one"], env=env, cwd=tmp_path, check=True)
-    merged, one = (pd.read_csv(tmp_path/p/"table.csv").drop(columns="seconds_per_1000") for p in ("runs/evaluate/mine", "one"))
+    merged, one = (pd.read_csv(tmp_path/p/"table.csv").drop(columns="seconds_per_1000")
+                   for p in ("runs/evaluate/mine", "one"))
     assert len(one) == 4 and merged.equals(one)

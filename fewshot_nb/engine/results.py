@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['CLOCK', 'plain_value', 'key_of', 'same_rows', 'provenance', 'merge_parts', 'Results', 'folder_note', 'part_name',
-           'pack_bytes', 'pack_parts', 'part_meta', 'evidence_folder', 'committed_rows']
+           'schema_with_shares', 'pack_bytes', 'pack_parts', 'part_meta', 'evidence_folder', 'committed_rows']
 
 # %% ../../nbs/api/500_engine_results.ipynb #cc2bbcb5
-import contextlib, functools, hashlib, importlib.metadata, io, json, subprocess, time, warnings
+import contextlib, functools, hashlib, importlib.metadata, io, json, os, subprocess, tempfile, time, warnings
 from datetime import datetime, timezone
 from pathlib import Path
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.parquet as pq
@@ -260,7 +260,7 @@ def _sweep_up(self: Results):
 def _meta(path):
     "What a part, or a pack of parts, says about itself, or None where it is no whole one of ours."
     with contextlib.suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError, RecursionError):
-        meta = json.loads(pq.read_schema(path).metadata[_META])
+        meta = json.loads(pq.read_metadata(path).metadata[_META])
         made = [p for part in meta.get("parts", [meta]) for p in part["provenance"]]
         if not _is_note(meta) or not isinstance(meta["version"], int): return None
         if not made or not all(isinstance(p, dict) and {"seconds", "device", "start"} <= set(p) for p in made): return
@@ -377,6 +377,20 @@ def _with_shares(table):
     shares = pa.array(correct.astype(float)/of)
     return table.set_column(table.column_names.index("correct"), "accuracy", shares)
 
+def schema_with_shares(
+    schema: pa.Schema,  # of a pack
+) -> pa.Schema:
+    "Its columns when counts are shares again."
+    at = schema.get_field_index("correct")
+    return schema if at < 0 else schema.set(at, pa.field("accuracy", pa.float64()))
+
+# %% ../../nbs/api/500_engine_results.ipynb #0386080f
+def _packing(schema) -> dict:
+    "How the columns of a pack are written."
+    floats = [f.name for f in schema if pa.types.is_float64(f.type)]
+    return dict(compression="zstd", use_dictionary=[name for name in schema.names if name not in floats],
+                column_encoding={name: "BYTE_STREAM_SPLIT" for name in floats}, write_page_checksum=True)
+
 # %% ../../nbs/api/500_engine_results.ipynb #b0e6b8bd
 def _recoded(table, words):
     "Words as numbers of words, or (`words=False`) written out again."
@@ -398,11 +412,8 @@ def pack_bytes(
     packed = _with_counts(whole)
     listed = [dict(name=name, rows=len(table), provenance=m["provenance"]) for name, (table, m) in parts.items()]
     about = dict(meta, provenance=[], parts=listed, counts=packed is not whole)
-    floats = [f.name for f in packed.schema if pa.types.is_float64(f.type)]
     file = io.BytesIO()
-    pq.write_table(packed.replace_schema_metadata({mark: json.dumps(about)}), file, compression="zstd",
-                   use_dictionary=[name for name in packed.column_names if name not in floats],
-                   column_encoding={name: "BYTE_STREAM_SPLIT" for name in floats}, write_page_checksum=True)
+    pq.write_table(packed.replace_schema_metadata({mark: json.dumps(about)}), file, **_packing(packed.schema))
     return file.getvalue()
 
 # %% ../../nbs/api/500_engine_results.ipynb #4aed347e
@@ -506,17 +517,13 @@ def timed(self: Results):
 
 # %% ../../nbs/api/500_engine_results.ipynb #8bcc3f33
 @patch
-def pack(self: Results,
-    more: dict | None = None,  # parts of other machines: name -> (arrow table, metadata)
-) -> list:  # the files
+def pack(self: Results) -> list:  # the files
     "Gather all whole parts, one file for each value of `packed_by`."
     with locked(self.folder/".parts"):
         groups = {}
         for path in self._files():
             if self._is_mine(_meta(path)): groups.setdefault(self._group(self._first_row(path)), []).append(path)
-        others = {}
-        for name, part in (more or {}).items(): others.setdefault(self._group(part[0]), {})[name] = part
-        return [self._pack(groups.get(g, []), others.get(g, {})) for g in {**groups, **others}]
+        return [self._pack(files) for files in groups.values()]
 
 @patch
 def _first_row(self: Results, path):
@@ -532,19 +539,90 @@ def _group(self: Results, table):
 
 # %% ../../nbs/api/500_engine_results.ipynb #ab0c06bb
 @patch
-def _pack(self: Results, files, more):
-    "Pack the parts in some files, and others, in one file, which is named by what is in it."
-    if len(files) == 1 and not more and files[0].name.startswith("pack-"): return files[0]
+def _pack(self: Results, files):
+    "Pack the parts in some files in one file, which is named by what is in it."
+    if len(files) == 1 and files[0].name.startswith("pack-"): return files[0]
     parts = self._parts(files, words=True)
-    for name, (table, meta) in more.items(): _add_parts(parts, Path(name), _recoded(table, True), meta)
-    named = part_name({name: len(table) for name, (table, _) in parts.items()}, self.version, self.content)
-    path, about = self.folder/f"pack-{named}", {k: getattr(self, k) for k in _ABOUT}
+    path = self._pack_path({name: len(table) for name, (table, _) in parts.items()})
+    about = {k: getattr(self, k) for k in _ABOUT}
     with written_whole(path) as file: file.write_bytes(pack_bytes(parts, about))
     for old in files:
         if old != path: old.unlink()
     return path
 
+@patch
+def _pack_path(self: Results, sizes): return self.folder/f"pack-{part_name(sizes, self.version, self.content)}"
+
 _ABOUT = ("experiment", "version", "keys", "grid", "content")  # what a file of ours says of its rows
+
+# %% ../../nbs/api/500_engine_results.ipynb #ea4480d2
+# long: one class
+_WAITING = 2**17  # rows of a pack that are in memory, and lie together in its file
+
+class _GrowingPack:
+    "A pack that is written part by part, into a hidden file until it is whole."
+    def __init__(self, folder, schema):
+        handle, name = tempfile.mkstemp(prefix=".pack", suffix=".part", dir=folder)
+        os.close(handle)
+        self.file, self.schema, self.listed, self.waiting, self.sizes = Path(name), schema, [], [], {}
+        self.writer = pq.ParquetWriter(self.file, schema, **_packing(schema))
+
+    def add(self, name, table, meta):
+        self.listed.append(json.dumps(dict(name=name, rows=len(table), provenance=meta["provenance"])))
+        self.sizes[name] = len(table)
+        self.waiting.append(table)
+        if sum(map(len, self.waiting)) >= _WAITING: self.write()
+
+    def write(self):
+        "Write what waits, as one stretch of the file."
+        if not self.waiting: return
+        whole = pa.concat_tables([self.schema.empty_table(), *self.waiting], promote_options="permissive")
+        self.waiting = []
+        self.writer.write_table(whole.select(self.schema.names).cast(self.schema).unify_dictionaries(), len(whole))
+
+    def end(self, path, about):
+        "Write the list of parts, and give the file its name."
+        self.write()
+        text = json.dumps(dict(about, provenance=[], parts=[]))
+        self.writer.add_key_value_metadata({_META: text.replace('"parts": []', f'"parts": [{", ".join(self.listed)}]')})
+        self.writer.close()
+        with written_whole(path) as part: os.replace(self.file, part)
+
+    def drop(self):
+        "Forget a pack that was not ended."
+        with contextlib.suppress(OSError, pa.ArrowException): self.writer.close()
+        self.file.unlink(missing_ok=True)
+
+# %% ../../nbs/api/500_engine_results.ipynb #3523f761
+@patch
+def merge(self: Results,
+    parts,  # an iterable of (name, arrow table, what the part says about itself)
+    schema: pa.Schema,  # of all tables together
+    counts: bool = False,  # whether they have counts (`correct`) for shares, as in a pack
+) -> list:  # the files
+    "Pack parts of other machines as they come; files whose parts are all among them go."
+    about, packs = {k: getattr(self, k) for k in _ABOUT} | dict(counts=counts), {}
+    try:
+        for name, table, meta in parts:
+            group = self._group(table)
+            if group not in packs: packs[group] = _GrowingPack(self.folder, schema)
+            packs[group].add(name, _recoded(table, words=True), meta)
+        with locked(self.folder/".parts"):
+            paths = {g: self._pack_path(p.sizes) for g, p in packs.items()}
+            for group, pack in packs.items(): pack.end(paths[group], about)
+            self._remove_merged({k: n for p in packs.values() for k, n in p.sizes.items()}, set(paths.values()))
+    finally:
+        for pack in packs.values(): pack.drop()
+    return list(paths.values())
+
+# %% ../../nbs/api/500_engine_results.ipynb #1a726fad
+@patch
+def _remove_merged(self: Results, sizes, kept):
+    "Remove files whose parts are all in the packs that were just written, with as many rows."
+    for path in self._files():
+        if path in kept or not self._is_mine(meta := _meta(path)): continue
+        theirs = meta.get("parts") or [dict(name=path.name, rows=pq.read_metadata(path).num_rows)]
+        if all(part["rows"] <= sizes.get(part["name"], -1) for part in theirs): path.unlink()
 
 # %% ../../nbs/api/500_engine_results.ipynb #5e10e131
 @patch

@@ -9,9 +9,10 @@ __all__ = ['shard_numbers', 'ShardedGrid', 'shard_is_done', 'put_shard', 'merge_
 import itertools, json, os, re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 import pyarrow as pa
 from ..core import InputError, content_digest
-from .results import Results, key_of, pack_bytes, pack_parts, part_name
+from .results import Results, key_of, pack_bytes, pack_parts, part_name, schema_with_shares
 from .store import Store, table_of
 
 # %% ../../nbs/api/527_engine_shards.ipynb #df0774f9
@@ -94,8 +95,8 @@ class ShardedGrid:
 
 # %% ../../nbs/api/527_engine_shards.ipynb #bc992cfa
 def _about(table):
-    "What the table of a shard file says about itself, or None where it is none."
-    try: return json.loads(table.schema.metadata[_MARK])
+    "What the table of a shard file (or its schema) says about itself, or None where it is none."
+    try: return json.loads(getattr(table, "schema", table).metadata[_MARK])
     except (AttributeError, KeyError, TypeError, ValueError): return None
 
 def _difference(a, b) -> str:
@@ -141,23 +142,35 @@ def _words_of(setting): return " ".join(f"{k}={v}" for k, v in setting.items())
 # %% ../../nbs/api/527_engine_shards.ipynb #4d804d7f
 _SHARD, _PACK = re.compile(r"(^|/)shards/\d+-of-\d+\.parquet$"), re.compile(r"(^|/)pack-[^/]+\.parquet$")
 
+class _Shard(NamedTuple):
+    "A shard file that was found; its rows stay where they are."
+    store: Store
+    place: str  # of the file
+    grid: dict  # what all shards have in common
+    counts: bool  # whether accuracies are counts
+    schema: pa.Schema
+
+    @property
+    def name(self): return self.store.name(self.place)
+
+def _refuse_torn(store, place):
+    raise InputError(f"{store.name(place)!r} is no whole shard: remove it and run that shard again.")
+
 # long: what may be wrong with a set of files is checked in a row
 def _shards_in(stores) -> dict:
-    "The shard files of stores, by the place of their rows: {place: {number: table}}; mixed grids are refused."
+    "The shards of stores, by the place of their rows: {place: {number: `_Shard`}}; mixed grids are refused."
     found = {}
     for store in stores:
         for place in store.places(ending=".parquet"):
             if not _SHARD.search(place): continue
-            table = table_of(store.get(place))
-            about = _about(table)
-            if about is None:
-                raise InputError(f"{store.name(place)!r} is no whole shard: remove it and run that shard again.")
+            schema = store.schema(place)
+            if (about := _about(schema)) is None: _refuse_torn(store, place)
             grid, known = about["of"], found.setdefault(about["of"]["place"], {})
-            for first, other in itertools.islice(known.values(), 1):
-                if other["of"] != grid:
-                    raise InputError(f"{first!r} and {store.name(place)!r} are shards of different grids "
-                                     f"({_difference(other['of'], grid)}): merge each grid by itself.")
-            known[about["shard"]] = store.name(place), {**about, "table": table}
+            for other in itertools.islice(known.values(), 1):
+                if other.grid != grid:
+                    raise InputError(f"{other.name!r} and {store.name(place)!r} are shards of different grids "
+                                     f"({_difference(other.grid, grid)}): merge each grid by itself.")
+            known[about["shard"]] = _Shard(store, place, grid, about.get("counts", False), schema.remove_metadata())
     if not found:
         raise InputError(f"There are no shards in {' and '.join(s.name('') for s in stores)}: "
                          "compute some with --shard, or correct the path.")
@@ -165,7 +178,7 @@ def _shards_in(stores) -> dict:
 
 def _refuse_missing(place, known):
     "Refuse a grid of which shards are missing."
-    of = next(iter(known.values()))[1]["of"]["of"]
+    of = next(iter(known.values())).grid["of"]
     missing = [i for i in range(of) if i not in known]
     if missing:
         which = ", ".join(map(str, missing[:20])) + (", ..." if missing[20:] else "")
@@ -183,10 +196,12 @@ def merge_shards(
     if not partial:
         for place, known in found.items(): _refuse_missing(place, known)
     for place, known in found.items():
-        g = next(iter(known.values()))[1]["of"]
+        g, shards = next(iter(known.values())).grid, [known[i] for i in sorted(known)]
         r = Results(_inside(to, place), g["experiment"], g["version"], g["keys"], g["grid"], content=g["content"],
                     packed_by=g["packed_by"])
-        r.pack({name: part for _, shard in known.values() for name, part in _parts_in(shard).items()})
+        counts = all(s.counts for s in shards if s.schema.names)
+        schemas = [schema_with_shares(s.schema) if s.counts and not counts else s.schema for s in shards]
+        r.merge(_parts_of(shards, counts), pa.unify_schemas(schemas, promote_options="permissive"), counts)
     return {place: len(known) for place, known in found.items()}
 
 # %% ../../nbs/api/527_engine_shards.ipynb #b21e3193
@@ -197,14 +212,17 @@ def _inside(to, place):
                          "remove them.")
     return Path(to)/place
 
-def _parts_in(shard):
-    "The parts of a shard."
-    if not shard["parts"]: return {}
-    parts = pack_parts(shard["table"], shard)
-    for name in parts:
-        if not re.fullmatch(r"[0-9a-f]{16}-v\d+(-[0-9a-f]{12})?\.parquet", name):
-            raise InputError(f"A shard holds a part called {name[:60]!r}, which is no part of ours: remove it.")
-    return parts
+def _parts_of(shards, counts):
+    "Yield the parts of shards, name, table and what each says about itself; one shard at a time is in memory."
+    for shard in shards:
+        table = table_of(shard.store.get(shard.place))
+        about = _about(table)
+        if about is None or about["of"] != shard.grid: _refuse_torn(shard.store, shard.place)
+        if not about["parts"]: continue
+        for name, (rows, meta) in pack_parts(table, {**about, "counts": about["counts"] and not counts}).items():
+            if not re.fullmatch(r"[0-9a-f]{16}-v\d+(-[0-9a-f]{12})?\.parquet", name):
+                raise InputError(f"A shard holds a part called {name[:60]!r}, which is no part of ours: remove it.")
+            yield name, rows, meta
 
 # %% ../../nbs/api/527_engine_shards.ipynb #0c7d1611
 def packed_dataset(

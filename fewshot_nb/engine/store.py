@@ -87,15 +87,25 @@ def put(self: Store,
         with written_whole(self.root/place) as part: part.write_bytes(data)
     else: _again("write", lambda: self.files.pipe_file(f"{self.root}/{place}", data), self.name(place))
 
+# %% ../../nbs/api/502_engine_store.ipynb #887d8a39
 @patch
 def get(
     self: Store,
     place: str,  # of the file under the root
+    last: int | None = None,  # only so many bytes, from its end
 ) -> bytes | None:
     "What a file holds; None where there is none."
     with contextlib.suppress(FileNotFoundError):
-        if self.is_local: return (self.root/place).read_bytes()
-        return _again("read", lambda: self.files.cat_file(f"{self.root}/{place}"), self.name(place))
+        if self.is_local: return _bytes_of(self.root/place, last)
+        part = {} if last is None else dict(start=-last)
+        return _again("read", lambda: self.files.cat_file(f"{self.root}/{place}", **part), self.name(place))
+
+def _bytes_of(path, last=None):
+    "The bytes of a file, or the last of them."
+    if last is None: return path.read_bytes()
+    with open(path, "rb") as f:
+        f.seek(max(0, path.stat().st_size - last))
+        return f.read()
 
 # %% ../../nbs/api/502_engine_store.ipynb #6932a8d0
 @patch
@@ -135,6 +145,18 @@ def table_of(
     if data is None: return None
     with contextlib.suppress(OSError, pa.ArrowException):
         return pq.read_table(io.BytesIO(data), page_checksum_verification=True)
+
+# %% ../../nbs/api/502_engine_store.ipynb #a42ead3a
+@patch
+def schema(
+    self: Store,
+    place: str,  # of a parquet file under the root
+) -> pa.Schema | None:
+    "The columns and metadata of a file; None where it is no whole one."
+    end = self.get(place, last=2**16) or b""
+    size = int.from_bytes(end[-8:-4], "little") + 8  # of the footer
+    if len(end) < size < 2**31: end = self.get(place, last=size) or b""
+    with contextlib.suppress(OSError, pa.ArrowException): return pq.read_schema(io.BytesIO(end))
 
 # %% ../../nbs/api/502_engine_store.ipynb #f51c883e
 def mirror_name(
