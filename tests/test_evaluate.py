@@ -198,6 +198,27 @@ def test_memory_does_not_grow_with_the_number_of_tasks():
         return top
     assert peak(8*1024) < 1.2*peak(2*1024)
 
+def test_rows_are_in_memory_once(monkeypatch):
+    "While an evaluation gathers its rows, and while its table is made, little lies beside the rows."
+    def rows_of(label, m, head, spec, tasks, asked):
+        x = np.linspace(0, 1, len(tasks))
+        return pd.DataFrame(dict(head, task=np.arange(tasks.start, tasks.start + len(tasks)), queries=75, redrawn=0,
+                                 largest=x, accuracy=x, balanced_accuracy=x, macro_f1=x, seconds=x))
+    monkeypatch.setattr(module, "_block_rows", rows_of)
+    monkeypatch.setattr(module, "_warm_up", lambda *a: None)
+    def peak(work):
+        tracemalloc.start()
+        try: return work(), tracemalloc.get_traced_memory()[1]
+        finally: tracemalloc.stop()
+    methods = {f"simpleshot {i}": "simpleshot" for i in range(17)}
+    specs = [FOUR.replace(shot=shot, marginal="dirichlet(2)") for shot in (1, 2)]
+    evaluate(cloud(), methods, specs, 5)  # what is imported or compiled once is not counted
+    rows, gathering = peak(lambda: evaluate(cloud(), methods, specs, 4000, balanced=True))
+    size = rows.memory_usage(deep=True).sum()
+    assert len(rows) == 17*4*4000 and size < 85*len(rows)
+    table, making = peak(lambda: compare_methods(rows))
+    assert len(table) == 17*4 and gathering < 1.2*size and making < .5*size
+
 def test_rows_are_the_same_in_memory_in_a_folder_and_read_again(tmp_path):
     "Words are kept once, counts in 32 bits; what the rows say is the same wherever they come from."
     ask = dict(methods=["simpleshot", "protonet"], spec=[FOUR, FOUR.replace(marginal="dirichlet(2)")], n_tasks=30)

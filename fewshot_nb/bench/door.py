@@ -65,7 +65,7 @@ def _agreement(m, tasks, engine="torch"):
 def _tasks(n, dim, n_query=75):
     "Tasks with 5 shots and the mean of their features."
     support, labels, query, _ = gaussian_tasks(n, n_query=n_query, dim=dim, dirichlet=2, spread=4, seed=1)
-    return support, labels, query, torch.cat([support, query], 1).mean((0, 1))
+    return support.contiguous(), labels, query.contiguous(), torch.cat([support, query], 1).mean((0, 1))
 
 def _pace(m, tasks, quick): return seconds_a_task(lambda t: m(*t), tasks, _CPU, .01 if quick else .4)[0][0]
 

@@ -15,8 +15,8 @@ from ..samplers import TaskSpec, task_stream
 # %% ../../nbs/api/570_evaluation_compare.ipynb #c26bd172
 TASK_KIND = ["data", "content", "base", "way", "shot", "n_query", "protocol", "within", "seed"]  # and the marginal
 METHOD_IDENTITY = ["method", "implementation", "parameters"]
-_NEEDED = ["marginal", "task", "transductive", "accuracy", "balanced_accuracy", "macro_f1", "seconds", "redrawn",
-           "note", "log_loss", *GAPS]  # of the other columns nothing is asked here, and of many rows a copy is large
+_NEEDED = ["task", "transductive", "accuracy", "balanced_accuracy", "macro_f1", "seconds", "redrawn", "note",
+           "log_loss", *GAPS]
 
 def compare_methods(
     rows: pd.DataFrame,  # what `evaluate` gives
@@ -24,41 +24,60 @@ def compare_methods(
 ) -> pd.DataFrame:
     """One line for each method and kind of task. Accuracies are in 0..1, `*_half` are half widths of intervals,
     `change` is from balanced queries, `versus` is to the best inductive method, `behind` to the best of all."""
-    lines, kept = [], [k for k in [*METHOD_IDENTITY, *_NEEDED] if k in rows]
-    number = rows.groupby(TASK_KIND, sort=False, observed=True).ngroup().to_numpy()
-    for g in np.unique(number[number >= 0]):
-        at = np.flatnonzero(number == g)
-        kind = [rows[k].iloc[at[0]] for k in TASK_KIND]
-        same = pd.DataFrame({k: rows[k].iloc[at] for k in kept})
-        balanced = same[same.marginal == "balanced"]
-        for marginal, tasks in same.groupby("marginal", sort=False, observed=True):
+    number, heads = _row_groups(rows, [*TASK_KIND, "marginal", *METHOD_IDENTITY])
+    kinds, k = {}, len(TASK_KIND)
+    for i, head in enumerate(heads): kinds.setdefault(head[:k], {}).setdefault(head[k], {})[head[k + 1:]] = i
+    lines = []
+    for kind, marginals in kinds.items():
+        found = {name: {who: _line_of(rows, number == i, who, level) for who, i in of.items()}
+                 for name, of in marginals.items()}
+        for marginal, methods in found.items():
             about = dict(zip(TASK_KIND, kind), marginal=marginal)
-            lines += _lines_of(about, tasks, balanced[:0] if marginal == "balanced" else balanced, level)
+            twins = {} if marginal == "balanced" else found.get("balanced", {})
+            lines += _lines_of(about, methods, twins, level)
     return pd.DataFrame(lines)
 
+
+# %% ../../nbs/api/570_evaluation_compare.ipynb #570a11c1
+def _row_groups(rows, keys, size=2**15):
+    "The number of each row's group in order of first appearance (-1 where a key is missing), and the groups' keys."
+    known, number = {}, np.full(len(rows), -1, np.int32)
+    for start in range(0, len(rows), size):
+        few = rows.iloc[start:start + size][keys]
+        local = few.groupby(keys, sort=False, observed=True).ngroup().to_numpy()
+        values, first = np.unique(local, return_index=True)
+        heads = list(few.iloc[first].itertuples(index=False, name=None))
+        places = [known.setdefault(head, len(known)) if v >= 0 else -1 for v, head in zip(values, heads)]
+        number[start:start + size] = np.array(places, np.int32)[np.searchsorted(values, local)]
+    return number, list(known)
+
+
 # %% ../../nbs/api/570_evaluation_compare.ipynb #aff3d948
-def _lines_of(about, rows, balanced, level):
-    "The lines of one kind of task."
-    methods = {who: t.set_index("task") for who, t in rows.groupby(METHOD_IDENTITY, sort=False, observed=True)}
-    inductive = {who: t.accuracy.mean() for who, t in methods.items() if not t.transductive.iloc[0]}
+def _lines_of(about, methods, balanced, level):
+    "The lines of one kind of task, from each method's own line and accuracies."
+    inductive = {who: own["accuracy"] for who, (own, _) in methods.items() if not own["transductive"]}
     best = max(inductive, key=inductive.get, default=None)
-    first = max(methods, key=lambda who: methods[who].accuracy.mean())
-    return [{**about, **_own_line(who, t, level),
-             **_compared("change", t, _twin(who, balanced), level),
-             **_compared("versus", t, methods[best] if best not in (None, who) else None, level),
-             **_compared("behind", t, methods[first] if who != first else None, level),
-             "best_inductive": best[0] if best else ""} for who, t in methods.items()]
+    first = max(methods, key=lambda who: methods[who][0]["accuracy"])
+    return [{**about, **own,
+             **_compared("change", x, _twin(who, balanced), level),
+             **_compared("versus", x, methods[best][1] if best not in (None, who) else None, level),
+             **_compared("behind", x, methods[first][1] if who != first else None, level),
+             "best_inductive": best[0] if best else ""} for who, (own, x) in methods.items()]
+
 
 # %% ../../nbs/api/570_evaluation_compare.ipynb #9c77e7d3
-def _own_line(who, t, level):
-    "What a line says of a method alone."
+def _line_of(rows, mine, who, level):
+    "What a line says of a method alone, and its accuracies by task; no more is kept of its rows."
+    at = np.flatnonzero(mine)
+    t = pd.DataFrame({k: rows[k].iloc[at] for k in _NEEDED if k in rows})
     mean, half = over_tasks(t.accuracy, level)
-    return dict(
+    own = dict(
         zip(METHOD_IDENTITY, who), tasks=len(t), transductive=bool(t.transductive.iloc[0]),
         accuracy=mean, accuracy_half=half, balanced_accuracy=t.balanced_accuracy.mean(),
         macro_f1=t.macro_f1.mean(), seconds_per_1000=1000 * t.seconds.mean(),
         redraw_rate=t.redrawn.sum() / (t.redrawn.sum() + len(t)), note=t.note.iloc[0],
         **_calibration_of(t, level))
+    return own, pd.Series(t.accuracy.to_numpy(), t.task.to_numpy())
 
 def _calibration_of(t, level) -> dict:
     "Expected calibration error and log-loss, where the rows have what they are made of."
@@ -67,16 +86,20 @@ def _calibration_of(t, level) -> dict:
     return dict(ece=error.mean, ece_half=error.half, log_loss=loss.mean, log_loss_half=loss.half)
 
 def _twin(who, balanced):
-    "The balanced rows of the same method: with the same settings, or else with those published for balanced queries."
-    mine = balanced[(balanced.method == who[0]) & (balanced.implementation == who[1])]
-    alike = mine[mine.parameters == who[2]]
-    return (alike if len(alike) else mine).drop_duplicates("task").set_index("task")
+    "Accuracies of the same method on balanced queries: with the same settings, or else with those published for them."
+    alike = [x for other, (_, x) in balanced.items() if other == who]
+    alike = alike or [x for other, (_, x) in balanced.items() if other[:2] == who[:2]]
+    return pd.concat(alike) if alike else None
 
 def _compared(name, a, b, level):
-    "The paired difference of two methods' rows on the tasks that both have."
-    both = a.index.intersection(b.index) if b is not None else []
-    d = paired(a.accuracy[both], b.accuracy[both], level) if len(both) else (np.nan,)*3
+    "The paired difference of two methods' accuracies on the tasks that both have."
+    if b is not None and not a.index.equals(b.index):  # where they are equal, nothing is looked up
+        b = b[~b.index.duplicated()]
+        both = a.index.intersection(b.index)
+        a, b = a[both], b[both]
+    d = paired(a, b, level) if b is not None and len(b) else (np.nan,)*3
     return {name: d[0], f"{name}_half": d[1], f"{name}_p": d[2]}
+
 
 # %% ../../nbs/api/570_evaluation_compare.ipynb #4a7ea4da
 def _half_over(x, tasks, labels, unit) -> tuple:

@@ -380,7 +380,7 @@ class _Run:
         self.in_order = sorted(self.pieces, key=lambda p: (p.kind, p.place))
         self.done = _tasks_done(results, [p.head for p in self.in_order], asked.calibration)
         self.all_mine = not self.done  # whether all rows come from this run
-        self.tables, self.warm, self.drawn = {}, set(), set()
+        self.columns, self.warm, self.drawn = {}, set(), set()
         self.bar = _Bar(self.pieces, asked.n_tasks)
 
     def block(self, p, tasks):
@@ -410,15 +410,6 @@ def all_blocks(self: _Run, p, limit):
         self.block(p, tasks)
     self.drawn.add(p.kind)
 
-@patch
-def rows(self: _Run, pieces, limit, last=False):
-    "All rows of these pieces, kind by kind, and block by block where there is no folder; `last`: forget them here."
-    if not self.all_mine: return _few_words(_only_asked(self.results.read(), [p.head for p in pieces], limit))
-    n, kept = min(limit, self.asked.n_tasks), self.results is not None
-    parts = [(p, slice(at, min(at + BLOCK, n))) for p in pieces for at in range(0, n, BLOCK)]
-    parts.sort(key=lambda part: (part[0].kind, 0 if kept else part[1].start, part[0].place))
-    parts = [(p.head, self.tables[p.kind, p.place], s) for p, s in parts]
-    return _joined(parts, EVALUATION_KEYS if kept else [], last)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #cf4a6fdd
 _WORTH_A_TABLE = 5  # seconds of work left, from which on it is worth while to look at what is there
@@ -434,7 +425,7 @@ def _streamed(plan, asked, results, auto=False, seen=None):
                 through = run.pieces[:i + 1]
                 seen(run.rows([q for q in run.in_order if q.kind == p.kind and q in through], limit))
     if results is not None: results.pack()
-    return run.rows(run.in_order, limit, last=True)
+    return run.rows(run.in_order, limit)
 
 def _table_is_due(pieces, i) -> bool:
     "Whether a piece completes the cheap ones of its kind, or refines its table."
@@ -451,38 +442,59 @@ def _keep(rows, results, start):
 
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #3e0a9c12
-_COUNTS = ["way", "shot", "n_query", "task", "queries", "redrawn"]  # 32 bits are enough
+_COUNTS = ["way", "shot", "n_query", "seed", "task", "queries", "redrawn"]  # 32 bits are enough for most
+
+@patch
+def place(self: _Run, p, start) -> int:
+    "The first row of a block of a piece among all rows."
+    n, methods = self.asked.n_tasks, sum(q.kind == p.kind for q in self.pieces)
+    before = n*sum(q.kind < p.kind for q in self.pieces)
+    if self.results is not None: return before + n*p.place + start
+    return before + methods*start + min(BLOCK, n - start)*p.place
 
 @patch
 def hold(self: _Run, p, rows, start):
     "Keep the numbers of a block that are not in its head."
-    columns = self.tables.setdefault((p.kind, p.place), {})
+    at = self.place(p, start)
     for name in rows.columns.drop(list(p.head)):
         x = _in_32_bits(name, rows[name].to_numpy())
-        if name not in columns: columns[name] = np.empty(self.asked.n_tasks, x.dtype)
-        columns[name][start:start + len(x)] = x
+        if name not in self.columns: self.columns[name] = np.empty(self.asked.n_tasks*len(self.pieces), x.dtype)
+        self.columns[name][at:at + len(x)] = x
 
-def _in_32_bits(name, x): return x.astype(np.int32) if name in _COUNTS and x.dtype == np.int64 else x
+def _in_32_bits(name, x):
+    "Whole numbers that are counts in 32 bits; a seed may be too large for that."
+    fits = name in _COUNTS and x.dtype == np.int64 and (not len(x) or x.max() < 2**31)
+    return x.astype(np.int32) if fits else x
+
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #6f2d7a11
+@patch
+def rows(self: _Run, pieces, limit):
+    "All rows of these pieces in their order; those of all pieces are not copied."
+    if not self.all_mine: return _few_words(_only_asked(self.results.read(), [p.head for p in pieces], limit))
+    n = min(limit, self.asked.n_tasks)
+    spans = sorted((self.place(p, at), min(BLOCK, n - at), i)
+                   for i, p in enumerate(pieces) for at in range(0, n, BLOCK))
+    columns, size = _shared([pieces[i].head for *_, i in spans], [m for _, m, _ in spans]), sum(m for _, m, _ in spans)
+    for name, x in self.columns.items():
+        columns[name] = x if size == len(x) else np.concatenate([x[at:at + m] for at, m, _ in spans])
+    first = EVALUATION_KEYS if self.results is not None else []
+    return pd.DataFrame({k: columns[k] for k in [*first, *columns]}, copy=False)
+
+def _shared(heads, sizes) -> dict:
+    "The columns that the rows of a head share, for so many rows of each: a byte a row where there are few words."
+    columns = {}
+    for name, value in heads[0].items():
+        values, place = np.unique([head[name] for head in heads], return_inverse=True)
+        codes = place.astype(np.min_scalar_type(-len(values)))
+        if isinstance(value, str): columns[name] = pd.Categorical.from_codes(np.repeat(codes, sizes), values)
+        else: columns[name] = np.repeat(_in_32_bits(name, values)[place], sizes)
+    return columns
 
 def _few_words(rows):
     "Rows whose text is kept as categories, and counts in 32 bits."
     kinds = {k: "category" for k in rows if pd.api.types.is_string_dtype(rows[k])}
-    kinds |= {k: np.int32 for k in _COUNTS if k in rows and rows[k].dtype == np.int64}
-    return rows.astype(kinds)
-
-# %% ../../nbs/api/565_evaluation_evaluate.ipynb #6f2d7a11
-def _joined(parts, first=(), last=False):
-    "Rows of parts (head, columns, slice), some columns first; `last`: each column leaves its part when it is joined."
-    sizes, columns = [s.stop - s.start for *_, s in parts], {}
-    for name, value in parts[0][0].items():
-        values, place = np.unique([head[name] for head, *_ in parts], return_inverse=True)
-        repeated = np.repeat(place.astype(np.int32), sizes)
-        if isinstance(value, str): columns[name] = pd.Categorical.from_codes(repeated, values)
-        else: columns[name] = _in_32_bits(name, values)[repeated]
-    for name in list(parts[0][1]):
-        columns[name] = np.concatenate([held[name][s] for _, held, s in parts])
-        for _, held, _ in parts if last else []: held.pop(name, None)
-    return pd.DataFrame({k: columns[k] for k in [*first, *columns]}, copy=False)
+    return rows.astype(kinds).assign(**{k: _in_32_bits(k, rows[k].to_numpy()) for k in _COUNTS if k in rows})
 
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #14353d79

@@ -125,12 +125,19 @@ def ranked_softmax(
     sharpness=1,  # what the logits are multiplied by; a number or (task, 1, 1), at least 0
 ) -> Float[Tensor, "task query way"]:
     "`softmax(sharpness*logits)` whose largest probability is that of the largest logit."
-    top = logits.amax(-1, keepdim=True)
+    if logits.stride(-1) == 1: return _ranked_softmax(logits, sharpness, -1)
+    # class after class in memory: vectors of queries are three times as fast as five classes at a time
+    return _ranked_softmax(logits.mT, sharpness, 1).mT
+
+def _ranked_softmax(logits, sharpness, dim):
+    "The same with the classes along `dim`."
+    top = logits.amax(dim, keepdim=True)
     best = logits == top
-    p = ((logits - top)*sharpness).softmax(-1)
-    level = p.amax(-1, keepdim=True)
-    tied = (p == level).sum(-1, keepdim=True) > best.sum(-1, keepdim=True)
+    p = ((logits - top)*sharpness).softmax(dim)
+    level = p.amax(dim, keepdim=True)
+    tied = (p == level).sum(dim, keepdim=True) > best.sum(dim, keepdim=True)
     return torch.where(tied & best, torch.nextafter(level, torch.full_like(level, 2)), p)
+
 
 # %% ../../nbs/api/455_inference_base.ipynb #85cac106
 def centred_logits(
@@ -563,6 +570,19 @@ def _tell_loss(method, saved):
 
 _told = []
 
+# %% ../../nbs/api/455_inference_base.ipynb #455a11c1
+_SHORT = 1e-3  # seconds a task
+
+@patch
+def _checked_sizes(self: Method, support, query, dtype, base):
+    "The largest absolute value of each task, where all values are numbers that the method can carry."
+    sizes = [largest_value(x) for x in (support, query)]
+    for what, x, size in zip(("support", "query"), (support, query), sizes): _check_finite(what, x, size)
+    size = torch.maximum(*sizes).to(dtype)
+    self.check_sizes(size, base)
+    return size
+
+
 # %% ../../nbs/api/455_inference_base.ipynb #728fc4e5
 @patch
 def __call__(self: Method,
@@ -577,13 +597,14 @@ def __call__(self: Method,
     Raises `InputError` for tensors that are no batch of tasks, and for an answer that is not a number."""
     support, labels, query, dtype = _as_tasks(support, support_labels, query)
     way, base = _check_classes(labels), self.checked_base(base_mean, support, dtype)
-    sizes = [largest_value(x) for x in (support, query)]
-    for what, x, size in zip(("support", "query"), (support, query), sizes): _check_finite(what, x, size)
-    size = torch.maximum(*sizes).to(dtype)
-    self.check_sizes(size, base)
+    def checked(tasks): return self._checked_sizes(support[tasks], query[tasks], dtype, base)
+    everything, fused = slice(None), support.device.type == "cpu" and self.cost < _SHORT
+    size = None if fused else checked(everything)
     m = for_work(self, len(support), support.shape[1] + query.shape[1], support[0, 0].to(dtype))
     def solve(tasks):
-        return m.answer_block(support[tasks].to(dtype), labels[tasks], query[tasks].to(dtype), way, base, size[tasks])
+        try: top = checked(tasks) if fused else size[tasks]
+        except InputError: checked(everything)  # which names the task by its number among all
+        return m.answer_block(support[tasks].to(dtype), labels[tasks], query[tasks].to(dtype), way, base, top)
     block = _block_size(support.device, self.block, _bytes_a_task(support, query, way, dtype))
     p = _in_blocks(solve, len(support), block, support.device)
     return _check_answer(p, self.name, (len(query), query.shape[1], way))

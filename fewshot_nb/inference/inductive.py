@@ -12,7 +12,7 @@ from fastcore.basics import patch
 from jaxtyping import Float
 from torch import Tensor
 from .base import (
-    CL2NMixin, CompiledTwin, Method, adam, check_engine, check_range, check_whole, class_logits, l2, largest_value,
+    CL2NMixin, CompiledTwin, Method, adam, check_engine, check_range, check_whole, class_logits, l2,
     nearest, one_hot, pick_engine, power_of_two, prototypes, ranked_softmax, register, squares_fit, weight_gradient)
 from ..losses import distance_logits
 
@@ -30,20 +30,32 @@ class ProtoNet(Method):
 
     def __post_init__(self): check_engine(self.engine)
 
+    def answer_block(
+        self,
+        support,  # (task, n, dim) features
+        labels,  # (task, n), 0 to way - 1
+        query,  # (task, query, dim) features
+        way,  # classes of a task
+        base,  # of base classes, or None
+        size,  # (task,) the largest value that can occur
+    ):
+        factor = power_of_two(size)[:, None, None]
+        if (factor == 1).all(): return self.answer(support, labels, query, way)
+        back = factor.pow(-2).clamp_max(torch.finfo(factor.dtype).max)  # not infinite: 0 times it is 0
+        return self.answer(support*factor, labels, query*factor, way, back)
+
     def answer(
         self,
         support,  # (task, n, dim) prepared features
         labels,  # (task, n), 0 to way - 1
         query,  # (task, query, dim) prepared features
         way,  # classes of a task
+        back=1,  # (task, 1, 1) what brings squared distances back to the features' own size
     ):
-        back, factor = 1, power_of_two(torch.maximum(largest_value(support), largest_value(query)))[:, None, None]
-        if not (factor == 1).all():
-            support, query = support*factor, query*factor
-            back = factor.pow(-2).clamp_max(torch.finfo(factor.dtype).max)  # not infinite: 0 times it is 0
         if pick_engine(self.engine, query) != "numba": return nearest(prototypes(support, labels, way), query, back)
         from fewshot_nb.inference.kernels.nearest import nearest_numba
         return ranked_softmax(nearest_numba(support, labels, query, way), back)
+
 
 # %% ../../nbs/api/485_inference_inductive.ipynb #907d38c3
 # long: each parameter is explained on a line of its own
