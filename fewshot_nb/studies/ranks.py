@@ -215,8 +215,9 @@ def rank_measures(
 ) -> dict:  # id of a claim -> `Measure`
     "What `exp_ranks` measured."
     taus = {name: part.tau.tolist() for name, part in rows.groupby("contrast")}
-    found = {"R1": taus.get("protocol"), "R2": taus.get("metric"), "R4": taus.get("backbone")}
+    found = {"R1": taus.get("protocol"), "R2": taus.get("metric")}
     if "data" in taus and "metric" in taus: found["R3"] = {name: taus[name] for name in ("data", "metric")}
+    found["R4"] = taus.get("backbone")
     return {id: Measure(value, unit="cells") for id, value in found.items() if value}
 
 def tau_panel(
