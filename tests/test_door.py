@@ -6,7 +6,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fewshot_nb.cli.main import app
+from fewshot_nb.cli.main import app, main
 from fewshot_nb.core import InputError
 
 WORDS = np.repeat([f"class {i}" for i in range(8)], 50)
@@ -82,7 +82,13 @@ BAD = [
     (["evaluate", "f.npz", "--plot", "p.gif"], "Unknown kind of picture '.gif'"),
     (["evaluate", "f.npz", "short.npz"], "400 rows in f and 399 rows in short"),
     (["evaluate", "f.npz", "g.npz", "--tune"], "--tune has a meaning only for one file"),
-    (["compare", "f.npz"], "two files or more"), (["compare", "f.npz", "f.npz"], "given twice")]
+    (["compare", "f.npz"], "two files or more"), (["compare", "f.npz", "f.npz"], "given twice"),
+    (["evaluate", "f.npz", "--out", "bare.npy"], "'bare.npy' is a file: name another"),
+    (["evaluate", "blank.npz"], "blank.npz has 1 row without a label (blank): remove them"),
+    (["embed", "images", "--model", "torchvision:resnet18", "--weights", "random", "--out", "f.npz/o.npz"],
+     "Cannot write to the folder 'f.npz'"),
+    (["embed", "images", "--model", "torchvision:resnet18", "--weights", "broken.pth", "--out", "o.npz"],
+     "The weights 'broken.pth' cannot be read (Weights only load failed): save a plain state dict")]
 
 @pytest.mark.parametrize("args, words", BAD)
 def test_bad_input_is_one_sentence(args, words, tmp_path, monkeypatch):
@@ -91,8 +97,22 @@ def test_bad_input_is_one_sentence(args, words, tmp_path, monkeypatch):
     np.savez("short.npz", x=numbers()[1:], y=WORDS[1:])
     np.savez("two.npz", a=numbers(), b=numbers(), y=WORDS)
     np.save("bare.npy", numbers())
+    np.savez("blank.npz", x=numbers(), y=np.where(np.arange(400) == 7, "  ", WORDS))
+    (tmp_path/"images/ant").mkdir(parents=True)
+    (tmp_path/"images/ant/1.png").touch()
+    (tmp_path/"broken.pth").write_text("nothing")
     with pytest.raises(InputError) as e: said(*args)
     assert words in str(e.value) and "\n" not in str(e.value) and not (tmp_path/"runs").exists()
+
+@pytest.mark.parametrize("args, words", [
+    (["evalute", "f.npz"], "Did you mean 'evaluate'?: see fewshot_nb --help."),
+    (["evaluate"], "Missing argument 'features': see fewshot_nb evaluate --help."),
+    (["evaluate", "f.npz", "--seed", "x"], "Invalid value for '--seed'"),
+    (["evaluate", "f.npz", "--metods", "x"], "No such option: --metods"), (["doctor", "x"], "unexpected extra argument")])
+def test_a_misspelt_command_is_told_in_one_line(args, words, capsys):
+    with pytest.raises(SystemExit) as e: main(args)
+    told = capsys.readouterr()
+    assert e.value.code == 2 and words in told.err and told.err.count("\n") == 1 and not told.out
 
 def test_the_doctor_names_what_mends(tmp_path, monkeypatch):
     import importlib.util

@@ -40,9 +40,7 @@ def main(
     try: code = app(args, standalone_mode=False)
     except InputError as e: code = _ended(f"fewshot_nb: {_one_line(e)}", 1)
     except (KeyboardInterrupt, typer.Abort): code = _CTRL_C
-    except _usage_error() as e:
-        e.show()
-        code = e.exit_code
+    except _usage_error() as e: code = _ended(_usage_sentence(e), e.exit_code)
     if code == _CTRL_C:  # typer itself turns Ctrl-C into this code, and says nothing
         _ended("\nfewshot_nb: stopped: what was finished is kept, and the same command goes on from there.", code)
     sys.exit(code if isinstance(code, int) else 0)
@@ -51,6 +49,12 @@ def _ended(sentence, code):
     "Say why a command ends, and give its exit code."
     print(sentence, file=sys.stderr)
     return code
+
+def _usage_sentence(e) -> str:
+    "What was wrong with the words of a command, and who says what it takes."
+    command = getattr(getattr(e, "ctx", None), "command_path", "").partition(" ")[2]
+    said = _one_line(e.format_message()).rstrip(".")
+    return f"fewshot_nb: {said}: see fewshot_nb {command + ' ' if command else ''}--help."
 
 def _usage_error():
     "The class of errors that typer has for options it does not know."

@@ -10,7 +10,7 @@ import difflib, importlib, os, sys, warnings
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
-from ..core import InputError, choose, content_digest, device as named_device, progress, written_whole
+from ..core import InputError, choose, content_digest, device as named_device, progress, writable, written_whole
 from .features import read_split
 from .image_sets import image_place, places_of_classes
 
@@ -78,7 +78,7 @@ def _state(path) -> dict:
             return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:  # each format has its own errors for a broken file
-        why = str(e).splitlines()[0].rstrip(".") if str(e) else type(e).__name__
+        why = str(e).splitlines()[0].partition(". ")[0].rstrip(".") if str(e) else type(e).__name__
         raise InputError(f"The weights {path.name!r} cannot be read ({why}): save a plain state dict again.") from None
     return found.get("state_dict", found)
 
@@ -207,6 +207,7 @@ def embed_folder(
     labels, parts_of = parts_of_images(paths, labels, split)
     out = Path(out).expanduser()
     if out.suffix != ".npz": raise InputError(f"out={out.name!r} must end in .npz: name such a file.")
+    writable(out.parent, "the features", "choose another out")
     backbone, transform = backbone_from(model, weights)
     on = named_device(device)
     key = content_digest(paths, model, [t for _, t in sorted(backbone.state_dict().items())])[:12]

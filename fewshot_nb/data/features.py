@@ -58,7 +58,8 @@ def _labels(labels, source) -> np.ndarray:
     if y.ndim != 1: raise InputError(f"{source} has labels of shape {y.shape}: give one label for each row.")
     if y.dtype.kind == "O": y = _plain_labels(y, source)
     if y.dtype.kind in "mM": return _dates_as_words(y, source)
-    if y.dtype.kind in "biuUS": return y.astype(str) if y.dtype.kind == "S" else y
+    if y.dtype.kind in "US": return _words(y.astype(str), source)
+    if y.dtype.kind in "biu": return y
     if y.dtype.kind != "f": raise InputError(f"{source} has labels of type {y.dtype}: give whole numbers or words.")
     if np.isnan(y).any(): raise InputError(_unlabelled(int(np.isnan(y).sum()), source, "nan"))
     bad = ~((y == np.round(y)) & (np.abs(y) < 2**53))
@@ -72,6 +73,11 @@ def _dates_as_words(y, source) -> np.ndarray:
     "Dates and durations as words."
     if np.isnat(y).any(): raise InputError(_unlabelled(int(np.isnat(y).sum()), source, "NaT"))
     return y.astype(str)
+
+def _words(y, source) -> np.ndarray:
+    "Words, none of them blank."
+    if blank := int((np.char.strip(y) == "").sum()): raise InputError(_unlabelled(blank, source, "blank"))
+    return y
 
 def _unlabelled(n, source, sign) -> str:
     return f"{source} has {n} {'row' if n == 1 else 'rows'} without a label ({sign}): remove them."

@@ -250,7 +250,11 @@ def results_root(
 ) -> Path:
     """`out` as an absolute path: a relative one starts at the project, or in the current folder where
     there is no project."""
-    return _project()/Path(out).expanduser()
+    if not str(out).strip(): raise InputError(f"out={str(out)!r} names no folder: give one, or leave it out.")
+    folder = _project()/Path(out).expanduser()
+    file = next((p for p in (folder, *folder.parents) if p.is_file()), None)
+    if file is not None: raise InputError(f"out={str(out)!r} is no folder, as {file.name!r} is a file: name another.")
+    return folder
 
 def _project():
     "The nearest folder upwards, below the home folder, with a repository or the settings of a package in it."
