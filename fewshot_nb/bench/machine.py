@@ -20,6 +20,7 @@ BENCHES = {  # name -> module:function, called as f(device=..., quick=...)
     "door": "fewshot_nb.bench.door:door_bench",
     "protocols": "fewshot_nb.bench.protocols:protocols_bench",
     "bongard": "fewshot_nb.bench.bongard:bongard_bench",
+    "shards": "fewshot_nb.bench.shards:shards_bench",
     "training": "fewshot_nb.bench.training:training_bench",
 }
 
