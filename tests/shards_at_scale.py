@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-import numpy as np
+import numpy as np, pandas as pd
 
 from fewshot_nb.engine.results import Results, same_rows
 from fewshot_nb.engine.shards import ShardedGrid, merge_shards, put_shard, packed_dataset, shard_is_done
@@ -20,14 +20,17 @@ PER_SHARD = 2  # settings
 
 def grid_of(folder, n, shards):
     "The grid, with its rows in a folder of one machine."
-    results = Results(Path(folder)/"exp_sums/smoke-numbers", "exp_sums", 1, ["x", "seed"])
+    results = Results(Path(folder)/"exp_sums/smoke-numbers", "exp_sums", 1, ["x", "seed", "task"])
     settings = tuple(dict(x=i//4, seed=i % 4) for i in range(PER_SHARD*n))
     return ShardedGrid(results, settings, shards)
 
-def row_of(setting):
-    "A row whose last bits would show any confusion."
-    draws = np.random.default_rng([setting["x"], setting["seed"]]).normal(size=100)
-    return dict(setting, mean=draws.mean(), largest=draws.max(), count=int((draws > 0).sum()))
+TASKS = 32  # of a setting: a row for each
+
+def rows_of(setting):
+    "Rows whose last bits would show any confusion; their accuracies are counts of 75 queries, as packs keep them."
+    draws = np.random.default_rng([setting["x"], setting["seed"]]).normal(size=(TASKS, 75))
+    right = (draws > 0).sum(1)
+    return pd.DataFrame(dict(setting, task=range(TASKS), queries=75, accuracy=right/75, mean=draws.mean(1)))
 
 def work_on(store, n, which, of):
     "What one process does: every of-th shard, those that are there left alone."
@@ -36,7 +39,7 @@ def work_on(store, n, which, of):
         with tempfile.TemporaryDirectory() as machine:
             grid = grid_of(machine, n, n)
             if shard_is_done(grid, store, i): continue
-            for s in grid.of(i): grid.results.write([row_of(s)], 0., s)
+            for s in grid.of(i): grid.results.write(rows_of(s), 0., s)
             put_shard(grid, store, i)
 
 @contextlib.contextmanager
@@ -84,19 +87,24 @@ def all_at_once(store, n, processes, pause):
     words = [sys.executable, __file__, "--worker"]
     where = ["--processes", str(processes), "--shards", str(n), "--store", store]
     def start(i): return subprocess.Popen([*words, str(i), *where])
-    began = time.perf_counter()
+    began, before = time.perf_counter(), sum(os.times()[2:4])  # seconds of children that have ended
     killed = killed_at_random(start, processes, pause)
-    computed = time.perf_counter() - began
+    computed, cpu = time.perf_counter() - began, sum(os.times()[2:4]) - before
     with tempfile.TemporaryDirectory() as merged, tempfile.TemporaryDirectory() as alone:
+        start = time.process_time()
         merge_shards([store], merged)
+        merging = time.process_time() - start
         one = grid_of(alone, n, 1)
-        for s in one.settings: one.results.write([row_of(s)], 0., s)
+        for s in one.settings: one.results.write(rows_of(s), 0., s)
         rows = grid_of(merged, n, n).results.read()
-        assert len(rows) == PER_SHARD*n and same_rows(rows, one.results.read()), "merged and alone differ"
-    counts = packed_dataset(store).to_table(columns=["count"])["count"].to_pylist()
-    assert sum(counts) == int(rows["count"].sum())
-    return (f"{n} shards by {processes} processes, {killed} killed, {computed:.0f} s; "
-            f"{len(rows)} merged rows equal one run's to the last bit")
+        packs = list(Path(merged).rglob("*.parquet"))
+        packed = sum(p.stat().st_size for p in packs)
+        assert len(rows) == PER_SHARD*n*TASKS and same_rows(rows, one.results.read()), "merged and alone differ"
+    counts = packed_dataset(store).to_table(columns=["correct"])["correct"].to_pylist()
+    assert sum(counts) == int((75*rows.accuracy).round().sum())
+    return (f"{n} shards by {processes} processes, {killed} killed: {cpu:.0f} cpu-s, {computed:.0f} s; merged in "
+            f"{merging:.1f} cpu-s to {len(packs)} {'file' if len(packs) == 1 else 'files'} of {packed:,} bytes; "
+            f"{len(rows):,} merged rows equal one run's to the last bit")
 
 def main():
     ask = argparse.ArgumentParser(description=__doc__)

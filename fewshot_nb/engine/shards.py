@@ -6,7 +6,7 @@
 __all__ = ['shard_numbers', 'ShardedGrid', 'shard_is_done', 'put_shard', 'merge_shards', 'packed_dataset']
 
 # %% ../../nbs/api/527_engine_shards.ipynb #5c2ad4c2
-import itertools, json, os, re
+import functools, itertools, json, os, re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -70,7 +70,7 @@ class ShardedGrid:
             raise InputError(f"Shards need a folder with a plain name, not {place[:60]!r}: choose another --out, of "
                              "letters, digits, spaces and any of _ . , + - ( ).")
 
-    @property
+    @functools.cached_property
     def about(self) -> dict:
         "What all shards of the grid have in common."
         r = self.results
