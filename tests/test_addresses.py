@@ -133,3 +133,25 @@ def test_the_commands_shard_merge_and_show_one_table(address, tmp_path):
     assert "kept in failing://bucket/run/plain" in said("evaluate", "mine.npz", *line, "--out",
                                                         "failing://bucket/run/plain")
     assert "table.csv" in Store("failing://bucket/run/plain").places()
+
+def test_a_damaged_shard_is_named_and_nothing_of_the_merge_stays(address, tmp_path):
+    "A page that is not what was written shows only when it is read, after the ends of all files were."
+    for i in range(2): evaluate_shard([BANK], f"{i}/2", address, **ASKED)
+    place = Store(address).places()[1]
+    whole = Store(address).get(place)
+    torn = bytearray(whole)
+    torn[60] ^= 255
+    Store(address).put(place, bytes(torn))
+    for _ in range(2):
+        with pytest.raises(InputError, match="00001-of-00002.parquet' is no whole shard: remove it and run"):
+            merge_shards([address], tmp_path/"to")
+        assert not [p for p in (tmp_path/"to").rglob("*") if p.suffix in (".parquet", ".part")]
+    Store(address).put(place, whole)
+    assert merge_shards([address], tmp_path/"to") == {"mine/rows": 2}
+
+def test_rows_are_not_merged_into_an_address(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+    from fewshot_nb.cli.main import app
+    monkeypatch.chdir(tmp_path)
+    failed = CliRunner().invoke(app, ["merge", "shards", "--to", "s3://bucket/rows"])
+    assert "is no folder" in str(failed.exception) and not list(tmp_path.iterdir())

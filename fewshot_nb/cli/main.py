@@ -363,12 +363,14 @@ def _tell_shard(experiments, shard, common, engine, other):
 @app.command("merge")
 def _merge(
     shards: Annotated[list[str], typer.Argument(help="Folders or addresses (s3://...) with shards.")],
-    to: Annotated[Path, typer.Option(help="The folder of all results that the rows go to.")] = Path(_OUT),
+    to: Annotated[str, typer.Option(help="The folder of all results that the rows go to.")] = _OUT,
     partial: Annotated[bool, typer.Option("--partial", help="Also when shards are missing.")] = False,
 ):
     "Make rows of shards, of `reproduce` or `evaluate --shard`; the same command without it then draws from them."
     from fewshot_nb.engine.experiment import results_root
     from fewshot_nb.engine.shards import merge_shards
+    if "://" in to:
+        raise InputError(f"--to {to} is no folder: rows are merged into one of this machine, such as {_OUT}.")
     for place, n in merge_shards(shards, results_root(_from_here(to)), partial).items():
         _say(f"{n} {'shard' if n == 1 else 'shards'}: {results_root(_from_here(to))/place}")
 
