@@ -9,12 +9,14 @@ __all__ = ['memory_of_rows', 'door_bench', 'door_report']
 import os, subprocess, sys, tempfile, time
 import numpy as np, pandas as pd, torch
 from dataclasses import replace
+from torch.utils._python_dispatch import TorchDispatchMode
 from .inference import block_rate, floor_operations, own_operations, seconds_a_task
 from .machine import Column, report_table, sgemm_rate
 from ..core import choose, threads
 from ..data.bank import Bank
 from ..inference import method
-from ..inference.base import gaussian_tasks
+from ..inference.base import gaussian_tasks, l2, prototypes
+from ..inference.prior import PRIOR_METHODS, PriorMethod
 from ..samplers import TaskSpec
 
 # %% ../../nbs/api/907_bench_door.ipynb #9070a006
@@ -79,6 +81,52 @@ def _times_own(quick):
         seconds = _pace(m, tasks, quick)
         operations = own_operations(m, tuple(x[:8] for x in tasks[:3]) + tasks[3:])
         found.append(_line(f"{title}, 512-d", seconds*rate/operations, 5., "x own products", _agreement(m, tasks)))
+    return found
+
+# %% ../../nbs/api/907_bench_door.ipynb #9070a0c1
+_SPECIAL = {"exp", "exp_", "log", "lgamma", "digamma", "polygamma", "softmax", "_softmax", "log_softmax",
+            "_log_softmax"}
+
+class _SpecialFunctions(TorchDispatchMode):
+    "Notes the special functions that are called, and on what."
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.overloadpacket.__name__ in _SPECIAL:
+            self.calls.append((function, [a.clone() if hasattr(a, "clone") else a for a in args], kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+    def again(self):
+        with torch.inference_mode():
+            for function, args, kwargs in self.calls: function(*args, **kwargs)
+
+def _least_seconds(work, repeats):
+    "The least processor seconds of several calls."
+    times = [time.process_time()]
+    for _ in range(repeats + 1):
+        work()
+        times.append(time.process_time())
+    return np.diff(times)[1:].min()
+
+# %% ../../nbs/api/907_bench_door.ipynb #9070a0c2
+def _times_prior(quick):
+    "Multiples of the arithmetic of the methods with a prior; it is class means that stand in for text."
+    from fewshot_nb.inference import prior_transductive  # enters its methods
+    support, labels, query, _ = _tasks(8 if quick else 64, 512)
+    tasks = support, labels, query, l2(prototypes(l2(support), labels, 5))
+    rate, found = block_rate(_CPU), []
+    for cls in [*PRIOR_METHODS.values()]:
+        def work(m=cls()): return m(*tasks)
+        def plain(*tasks, m=cls()):
+            with torch.inference_mode(): return PriorMethod.solve(m, *tasks)
+        with _SpecialFunctions() as special: there = plain(*tasks)
+        own = len(support)*own_operations(plain, tasks)/rate + _least_seconds(special.again, 1 if quick else 5)
+        seconds = _least_seconds(work, 1 if quick else 5)
+        same = (work().argmax(-1) == there.argmax(-1)).double().mean().item()
+        found.append(_line(f"{cls.title}, 512-d", seconds/own, 3., "x own work", same))
+    assert prior_transductive
     return found
 
 # %% ../../nbs/api/907_bench_door.ipynb #9070a010
@@ -196,13 +244,14 @@ def _memory(quick):
 
 # %% ../../nbs/api/907_bench_door.ipynb #9070a017
 # long: one measurement, from its set-up to its line
-_PARTS = {"cheap": _cheap_methods, "own": _times_own, "floor": _times_floor, "queries": _many_queries,
+_PARTS = {"cheap": _cheap_methods, "own": _times_own, "prior": _times_prior, "floor": _times_floor,
+          "queries": _many_queries,
           "first": _first_times, "memory": _memory}
 
 def door_bench(
     device: str = "auto",  # these are measured on the CPU
     quick: bool = False,  # to see that it runs: no times worth telling
-    methods: list[str] | None = None,  # parts: cheap, own, floor, queries, first, memory; None for all
+    methods: list[str] | None = None,  # parts: cheap, own, prior, floor, queries, first, memory; None for all
     say=print,  # what to do with each line of the report
 ) -> pd.DataFrame:  # a row for each kind of waiting
     "What a user of the front door waits for, beside its goals."

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PRIOR_METHODS', 'noisy_class_means', 'task_prior', 'PriorLogits', 'prior_logits', 'Affinity', 'PriorMethod',
            'check_prior', 'prior_table', 'prior_method', 'zero_shot_logits', 'row_cosines', 'TipAdapter',
-           'shrunk_precision_times', 'GDA', 'LPPlusPlus']
+           'shrunk_precision_times', 'gaussian_classifier', 'GDA', 'LPPlusPlus']
 
 # %% ../../nbs/api/493_inference_prior.ipynb #8a710576
 from collections.abc import Mapping
@@ -99,7 +99,9 @@ class PriorMethod:
         if p.isfinite().all(): return p
         raise InputError(f"{self.name} found no answer for some queries (NaN or infinite): check features and prior.")
 
-    def solve(self, support, labels, query, prior):
+    def solve(self, support, labels, query,
+        prior,  # as when called
+    ):
         "The answer from features as they are: by default their unit vectors are written out once."
         support, query = None if support is None else l2(support), l2(query)
         return self.answer(support, labels, query, _affinity(support, query, prior, self.scale))
@@ -216,6 +218,7 @@ def row_cosines(
     return found if their is None else found.div_(their[:, None])
 
 # %% ../../nbs/api/493_inference_prior.ipynb #462289f0
+# long: the plain form and the fast one
 @prior_method
 @dataclass(frozen=True)
 class TipAdapter(PriorMethod):
@@ -230,14 +233,22 @@ class TipAdapter(PriorMethod):
         for field in ("alpha", "beta"): check_range(field, getattr(self, field), open_low=False)
         check_range("scale", self.scale)
 
-    def solve(self, support, labels, query, prior):
-        "The softmax of both votes."
+    def solve(self, support, labels, query,
+        prior,  # as when called
+    ):
+        "The softmax of both votes, from cosines alone; `answer` is the plain form."
         length, logits = _lengths(query), isinstance(prior, PriorLogits)
         if logits: near = prior.query.to(query.dtype)/self.scale
         else: near = row_cosines(query, l2(prior.to(query.dtype)), length)
         votes = row_cosines(query, support, length, _lengths(support)).sub_(1).mul_(self.beta).exp_()
         votes = votes @ one_hot(labels, near.shape[2], query.dtype)
         return near.mul(self.scale).add_(votes, alpha=self.alpha).softmax(-1)
+
+    def answer(self, support, labels, query,
+        prior: Affinity,  # cosines with the prior of each class
+    ):
+        votes = (-self.beta*(1 - query @ support.mT)).exp() @ one_hot(labels, prior.query.shape[2], query.dtype)
+        return (self.scale*prior.query + self.alpha*votes).softmax(-1)
 
 def _lengths(x): return torch.linalg.vector_norm(x, dim=-1).clamp_min(1e-12)
 
@@ -248,11 +259,26 @@ def shrunk_precision_times(
 ) -> Float[Tensor, "task way dim"]:
     "d((N - 1)S + tr(S) I)^-1 v with the covariance S of the rows, N - 1 in its denominator."
     n, dim = rows.shape[1:]
-    ridge = (rows.square().sum((1, 2))/(n - 1))[:, None, None]
+    ridge = (torch.linalg.vector_norm(rows, dim=(1, 2)).square()/(n - 1))[:, None, None]
     small = ridge*torch.eye(n, dtype=rows.dtype, device=rows.device) + rows @ rows.mT
     return dim/ridge*(v - torch.linalg.solve(small, rows @ v.mT).mT @ rows)
 
+# %% ../../nbs/api/493_inference_prior.ipynb #27fa3cd2
+def gaussian_classifier(
+    support: Float[Tensor, "task shot dim"],  # features of unit length
+    labels: Int[Tensor, "task shot"],  # their classes, 0..way-1
+    way: int,  # classes of a task
+) -> tuple:  # weights (task, way, dim), and what is taken off (task, way)
+    "The linear classifier of Gaussian classes with one shrunk covariance."
+    mu = prototypes(support, labels, way)
+    rows = support - one_hot(labels, way, support.dtype) @ mu
+    if (torch.linalg.vector_norm(rows, dim=(1, 2)) == 0).any():
+        raise InputError("gda needs a class with two different support samples in every task: take 2 shots.")
+    w = shrunk_precision_times(rows, mu)
+    return w, (w*mu).sum(-1)/2
+
 # %% ../../nbs/api/493_inference_prior.ipynb #d8b314e1
+# long: the plain form and the fast one
 @prior_method
 @dataclass(frozen=True)
 class GDA(PriorMethod):
@@ -266,16 +292,21 @@ class GDA(PriorMethod):
         check_range("alpha", self.alpha, open_low=False)
         check_range("scale", self.scale)
 
+    def solve(self, support, labels, query,
+        prior,  # as when called
+    ):
+        "Both classifiers are linear in the query, so one product asks them; `answer` is the plain form."
+        if isinstance(prior, PriorLogits): return PriorMethod.solve(self, support, labels, query, prior)
+        text = l2(prior.to(query.dtype))
+        w, b = gaussian_classifier(l2(support), labels, text.shape[1])
+        logits = row_cosines(query, self.scale*text + self.alpha*w, _lengths(query))
+        return (logits - self.alpha*b[:, None]).softmax(-1)
+
     def answer(self, support, labels, query,
         prior: Affinity,  # cosines with the prior of each class
     ):
-        mu = prototypes(support, labels, prior.query.shape[2])
-        rows = support - mu.gather(1, labels[..., None].expand_as(support))
-        if (rows.square().sum((1, 2)) == 0).any():
-            raise InputError("gda needs a class with two different support samples in every task: take 2 shots.")
-        w = shrunk_precision_times(rows, mu)
-        logits = query @ w.mT - (w*mu).sum(-1)[:, None]/2
-        return (self.scale*prior.query + self.alpha*logits).softmax(-1)
+        w, b = gaussian_classifier(support, labels, prior.query.shape[2])
+        return (self.scale*prior.query + self.alpha*(query @ w.mT - b[:, None])).softmax(-1)
 
 # %% ../../nbs/api/493_inference_prior.ipynb #9e1d77a4
 # long: a step after the other

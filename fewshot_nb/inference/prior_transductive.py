@@ -224,7 +224,7 @@ def dirichlet_fit(
     steps: int = 50,  # at most
     tolerance: float = 1e-6,  # relative size of the last step
 ) -> Float[Tensor, "... dim"]:
-    "Maximum-likelihood parameters of Dirichlet distributions, Minka (2000) with steps that stay above 0."
+    "Parameters that maximise the Dirichlet log-likelihood, Minka (2000) eq. 4, 6; steps stay above 0."
     a, way = start, mean_log.shape[-1]
     for _ in range(steps):
         both = torch.cat([a, a.sum(-1, keepdim=True)], -1)  # few kernels: they cost more than small tables

@@ -220,6 +220,7 @@ def rank_measures(
     found["R4"] = taus.get("backbone")
     return {id: Measure(value, unit="cells") for id, value in found.items() if value}
 
+# %% ../../nbs/api/858_studies_ranks.ipynb #f260cf70
 def tau_panel(
     rows: pd.DataFrame,  # of `exp_ranks`
 ):
