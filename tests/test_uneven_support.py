@@ -10,7 +10,9 @@ from fewshot_nb.evaluation.evaluate import evaluate
 from fewshot_nb.evaluation.intervals import over_images
 from fewshot_nb.inference import METHODS
 from fewshot_nb.inference.oversampling import Oversampled
+from fewshot_nb.inference.prior_transductive import VisionEMDirichlet
 from fewshot_nb.samplers import TaskSpec, draw_tasks, rectangles
+from fewshot_nb.studies.present import UnrolledEM
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +111,14 @@ def test_shots_on_the_command_line():
     assert command.belongs("1-9", "--shots") and not command.belongs("a-b.npz", "--shots")
     with pytest.raises(InputError, match="write 1-9"): shots_asked(["9-1"])
     with pytest.raises(InputError, match="--shots '-1'"): shots_asked(["-1"])
+
+
+@pytest.mark.parametrize("m", [VisionEMDirichlet(), UnrolledEM()], ids=lambda m: m.name)
+def test_methods_beside_the_registry_take_uneven_supports_too(bank, m):
+    "EM-Dirichlet without text and learned weights: padded batches answer as one task at a time."
+    tasks = draw_tasks(bank, SPEC, 12)
+    rows = evaluate(bank, {m.name: m}, SPEC, 12)
+    for s, y, q, truth, found in zip(tasks.support, tasks.support_labels, tasks.query, tasks.query_labels,
+                                     rows.accuracy):
+        p = m(bank.take(s[y >= 0])[None], y[y >= 0][None], bank.take(q)[None])[0]
+        assert abs((p.argmax(-1) == truth).float().mean().item() - found) < 1e-6
