@@ -298,7 +298,7 @@ class Hand:
     bend: float = .065  # each image: slow waves that bend lines, rms along each axis
     bend_frequency: float = .55  # about so many waves a unit
     tremor: float = .012  # each image: quick waves, rms
-    tremor_frequency: float = 1.8
+    tremor_frequency: float = 1.8  # about so many waves a unit
     image: tuple = (4, .08, .075, .07, 5.4/_UNIT)  # each image: rotation, shear, size, aspect, shift
     stroke: tuple = (.035, 7, .08)  # each stroke about its middle: shift, rotation, size
     drawer: tuple = (4, .09, .075, .05)  # each drawer: rotation, shear, size, aspect

@@ -22,8 +22,8 @@ class Experiment:
     "An experiment notebook, as its front matter describes it."
     name: str  # exp_beta
     path: Path  # the notebook
-    title: str
-    description: str
+    title: str  # one line
+    description: str  # a sentence or two
     version: int  # raised by hand when the meaning of its rows changes
     regenerates: list = field(default_factory=list)  # figures and tables of the paper
     needs: list = field(default_factory=list)  # names of experiments whose rows it reads
@@ -382,6 +382,7 @@ def _foremost(table, wanted=""):
     return chosen
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #9783515b
+# long: its fields, a comment each
 @dataclass
 class OpenExperiment:
     "An experiment as a notebook has opened it, with its table."
@@ -398,10 +399,14 @@ class OpenExperiment:
     def __post_init__(self): importlib.import_module("fewshot_nb.claims.evidence")
 
     @property
-    def name(self) -> str: return self.about.name  # exp_beta
+    def name(self) -> str:
+        "The name of the experiment, exp_beta for instance."
+        return self.about.name  # exp_beta
 
     @property
-    def is_committed(self) -> bool: return self.asked == "committed"  # whether the table came with the package
+    def is_committed(self) -> bool:
+        "Whether the table came with the package."
+        return self.asked == "committed"  # whether the table came with the package
 
     def __getattr__(self, name):
         "`judge` and `keep` are of a later chapter, which is loaded when one of them is first asked for."

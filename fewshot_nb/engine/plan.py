@@ -72,7 +72,7 @@ def run_job(
 @dataclass(frozen=True)
 class Plan:
     "What is to be done for one experiment."
-    experiment: Experiment
+    experiment: Experiment  # what its front matter says
     source: str  # the name of the data in the rows: omniglot, glyphs
     content: str  # the fingerprint of the data, where the experiment has one
     settings: int  # in the grid

@@ -60,6 +60,7 @@ class Resumable:
     "`run_job` as submitit wants it: asked to stop, it asks to be queued again with the same job."
     def __call__(self, job): return run_job(job)  # of plan_jobs
     def checkpoint(self, job):  # of plan_jobs
+        "What submitit queues when a job is asked to stop: the same job again."
         from submitit.helpers import DelayedSubmission
         return DelayedSubmission(Resumable(), job)
 

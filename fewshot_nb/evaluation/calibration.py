@@ -72,8 +72,11 @@ class Calibrated(Method):
         return at_temperature(self.method(support, support_labels, query, base_mean), self.temperature)
 
     @property
-    def name(self) -> str: return f"{self.method.name} calibrated"
+    def name(self) -> str:
+        "As tables call it."
+        return f"{self.method.name} calibrated"
 
+# %% ../../nbs/api/562_evaluation_calibration.ipynb #61200caa
 def at_temperature(
     p: Float[Tensor, "task query way"],  # probabilities
     temperature: float,  # above 0

@@ -58,11 +58,16 @@ class Interval(NamedTuple):
     mean: float
     half: float
     @property
-    def low(self): return self.mean - self.half
+    def low(self):
+        "The lower end."
+        return self.mean - self.half
     @property
-    def high(self): return self.mean + self.half
+    def high(self):
+        "The upper end."
+        return self.mean + self.half
     def __str__(self): return f"{100*self.mean:.2f} ± {100*self.half:.2f}"
 
+# %% ../../nbs/api/560_evaluation_intervals.ipynb #675ade0e
 def over_tasks(
     x: Float[Tensor, "task"],  # a score of each task
     level: float = .95,  # confidence

@@ -132,6 +132,7 @@ def episodic_collate_fn(self: TaskSampler,
     return images[:n], labels[:n], images[n:], labels[n:], classes.tolist()
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #a74faa7d
+# long: five methods of easyfsl, whole
 class EasyFewShotClassifier(nn.Module):
     "One of our methods where a script has a classifier of easyfsl."
     def __init__(
@@ -145,7 +146,9 @@ class EasyFewShotClassifier(nn.Module):
             method = choose(method, METHODS, "method").published()
         self.method, self.backbone, self.base_mean = method, backbone or nn.Identity(), base_mean
 
-    def compute_features(self, images): return self.backbone(images)  # (n, channels, H, W)
+    def compute_features(self, images):  # (n, channels, H, W)
+        "Features (n, dim) of images."
+        return self.backbone(images)
 
     def process_support_set(
         self,
@@ -160,4 +163,6 @@ class EasyFewShotClassifier(nn.Module):
         query = self.compute_features(query_images).detach()
         return self.method(self.support[None], self.support_labels[None], query[None], self.base_mean)[0].log()
 
-    def is_transductive(self) -> bool: return self.method.transductive
+    def is_transductive(self) -> bool:
+        "Whether the method looks at all queries together."
+        return self.method.transductive

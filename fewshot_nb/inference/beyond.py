@@ -112,7 +112,7 @@ def _by_range(support, query):
 @dataclass(frozen=True)
 class SoftKMeans(Method):
     "Soft k-means from the prototypes, Ren et al. (2018), in the form of Martin et al. (2022)."
-    steps: int = 20
+    steps: int = 20  # of assignments and centres
     price: float = 0  # weight of a class's price: 0 for soft k-means, 1 for PADDLE
     engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source = "soft-kmeans", "soft k-means", "Ren et al. 2018"
@@ -305,8 +305,8 @@ class BAVARDAGE(CL2NMixin, Method):
     "Variational Bayes with adaptive dimension reduction, Hu et al. (2023)."
     km_temperature: float = 10  # of soft k-means
     vb_temperature: float = 50  # inverse variance of a class in the reduced space
-    km_steps: int = 5
-    vb_steps: int = 5
+    km_steps: int = 5  # rounds of soft k-means
+    vb_steps: int = 5  # rounds of variational Bayes
     concentration: float = 2  # of the Dirichlet prior of class shares
     certainty: float = 10  # beta_0: how many samples at zero the prior of a centre is worth
     clip: float = 2  # largest scaling of a direction

@@ -197,7 +197,7 @@ class PTMAP(Method):
     "Power transform and maximum a posteriori, Hu et al. (2020), for equally many queries a class."
     lam: float = 10  # inverse temperature of the transport
     alpha: float = 0.2  # how far the centres move an epoch, above 0 and at most 1
-    epochs: int = 20
+    epochs: int = 20  # of transport and move
     power: float = 0.5  # of the power transform
     engine: str = "auto"  # `plain`, `torch`, `numba`, or the fastest there is
     name, title, source = "pt-map", "PT-MAP", "Hu et al. 2020"
@@ -268,7 +268,7 @@ class TIM(Method):
     lr: float = 1e-4  # Adam's step size
     steps: int = 1000  # of Adam
     engine: str = "auto"  # `plain`, `torch`, `numba`, or the fastest there is
-    alpha: ClassVar[float] = 1
+    alpha: ClassVar[float] = 1  # the order of both entropies: Shannon's
     name, title, source = "tim", "TIM", "Boudiaf et al. 2020"
     verified_by = "the predictions of Veilleux et al. (2021)'s code"
     engines = ("plain", "torch", "numba")

@@ -44,6 +44,7 @@ class ResNet15(nn.Module):
         self.head, self.dim = nn.Linear(sizes[-1], dim), dim
 
     def forward(self, x):
+        "Features of each picture."
         if min(x.shape[-2:]) < 32:
             raise InputError(f"ResNet-15 halves a picture five times: give it 32 pixels or more, not "
                              f"{tuple(x.shape[-2:])}.")
@@ -60,7 +61,9 @@ class BongardSolver(nn.Module):
         super().__init__()
         self.net = ResNet15(width, channels)
 
-    def embed(self, images): return self.net(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+    def embed(self, images):
+        "Features (task, picture, dim) of pictures (task, picture, 1, H, W)."
+        return self.net(images.flatten(0, 1)).unflatten(0, images.shape[:2])
 
     def forward(
         self,
@@ -71,6 +74,7 @@ class BongardSolver(nn.Module):
         _check_task(support, query)
         return self.compare(self.embed(support), self.embed(query))
 
+# %% ../../nbs/api/315_models_bongard_solvers.ipynb #d82fa8be
 def _check_task(support, query):
     right = support.ndim == query.ndim == 5 and support.shape[1] == 2*SIDE_SHOTS and len(support) == len(query)
     if not right:
@@ -97,6 +101,7 @@ class BongardProtoNet(BongardSolver):
         support,  # embedded support, by side
         query,  # embedded queries
     ):
+        "Logits (task, query, 2) of embedded queries."
         away = query[:, :, None] - support_sides(support).mean(2)[:, None]
         return -self.scale*away.square().sum(-1)
 
@@ -111,6 +116,7 @@ class MetaBaseline(BongardSolver):
         support,  # embedded support, by side
         query,  # embedded queries
     ):
+        "Logits (task, query, 2) of embedded queries."
         return self.scale*F.normalize(query, dim=-1) @ F.normalize(support_sides(support).mean(2), dim=-1).mT
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #fb8e43de
@@ -168,6 +174,7 @@ class MetaOptNet(BongardSolver):
         support,  # embedded support, by side
         query,  # embedded queries
     ):
+        "Logits (task, query, 2) of embedded queries."
         products = query @ support.mT  # before the SVM: gradients are summed in the order of the uses
         score = products @ two_class_svm(support @ support.mT, _labels_like(support), self.c)[..., None]
         return self.scale*torch.cat([-score, score], -1)
@@ -189,6 +196,7 @@ class ANIL(BongardSolver):
         support,  # embedded support, by side
         query,  # embedded queries
     ):
+        "Logits (task, query, 2) of embedded queries."
         tasks = len(support)
         w, b = self.linear.weight.expand(tasks, 2, -1), self.linear.bias.expand(tasks, 2)
         y = F.one_hot(_labels_like(support), 2).to(support)
@@ -239,6 +247,7 @@ class SNAIL(BongardSolver):
         support,  # embedded support, by side
         query,  # embedded queries
     ):
+        "Logits (task, query, 2) of embedded queries."
         tasks, q = query.shape[:2]
         shown = F.one_hot(_labels_like(support), 2).to(support).expand(tasks, -1, 2)
         before = torch.cat([support, shown], -1)[:, None].expand(-1, q, -1, -1)
@@ -268,6 +277,7 @@ class WReN(BongardSolver):
         support,  # embedded support, by side
         query,  # embedded queries
     ):
+        "Logits (task, query, 2) of embedded queries."
         seven = _beside(support_sides(support), query)  # (task, query, side, 7, dim)
         pairs = torch.cat([seven[..., self.pairs[0], :], seven[..., self.pairs[1], :]], -1)
         return self.f(self.g(pairs).sum(-2).flatten(-2))
@@ -281,6 +291,7 @@ class CNNBaseline(BongardSolver):
         self.f = nn.Sequential(nn.Linear(2*d, d), nn.ReLU(), nn.Linear(d, 2))
 
     def forward(self, support, query):
+        "Logits (task, query, 2), as for `BongardSolver`."
         _check_task(support, query)
         stacks = _beside(support.unflatten(1, (2, SIDE_SHOTS)), query)[:, :, :, :, 0]  # (task, query, side, 7, H, W)
         return self.f(self.net(stacks.flatten(0, 2)).unflatten(0, stacks.shape[:3]).flatten(2))

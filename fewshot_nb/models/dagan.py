@@ -46,6 +46,7 @@ class Down(nn.Module):
         before,  # (n, pre, 2H, 2W), or None
         x,
     ):
+        "Maps before and after the halving of this block."
         seen, extra = [x], self.pre(before)
         for layer in self.layers:
             seen.append(layer(torch.cat([*seen, extra], 1)))
@@ -76,6 +77,7 @@ class Up(nn.Module):
         before,  # (n, pre, h, w), or None
         x,
     ):
+        "The last maps and, with `to`, their enlargement."
         extra = [layer(_enlarged(before, x.shape[-1])) for layer in self.pre] or [x[:, :0]]*2
         a = self.first(torch.cat([x, extra[0]], 1))
         b = self.second(torch.cat([x, extra[1], a], 1))
@@ -182,6 +184,7 @@ class PairCritic(nn.Module):
         drawings: Float[Tensor, "n 1 H W"],  # in [0, 1]
         prototypes: Float[Tensor, "n 1 H W"],  # in [0, 1]
     ) -> Float[Tensor, "n"]:
+        "Scores: the higher, the more a drawing passes for one of its prototype."
         before = torch.cat([drawings, prototypes], 1)
         x = self.stem(before)
         for block in self.down: before, x = block(before, x)

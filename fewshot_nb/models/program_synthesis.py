@@ -31,7 +31,9 @@ class Tokens(NamedTuple):
     stroke: Int[Tensor, "picture 21"]  # number in `data.bongard.logo.STROKES`; 0 where there is no stroke
     values: Float[Tensor, "picture 21 3"]  # `TOKEN_VALUES`, 0 where there are none
 
-    def to(self, device): return Tokens(*(t.to(device) for t in self))
+    def to(self, device):
+        "The same tokens on another device."
+        return Tokens(*(t.to(device) for t in self))
 
     @property
     def moves(self) -> Tensor:
@@ -245,11 +247,14 @@ class ProgramSynthesis(nn.Module):
         images: Float[Tensor, "picture 1 H W"],
         t: Tokens,  # the true programs as tokens
     ):
+        "`synthesis_loss` of the programs of images."
         return synthesis_loss(self.decoder, self.net(images), t)
     def write(
         self,
         images,  # (picture, 1, H, W)
-    ): return write_programs(self.decoder, self.net(images))
+    ):
+        "The programs that are written for images, as `Tokens`."
+        return write_programs(self.decoder, self.net(images))
 
 def synthesis_network(
     width: float = 1.,  # factor on the backbone's channels

@@ -55,8 +55,11 @@ class ResNet12Block(nn.Module):
         self.body = nn.Sequential(*layers[0], nn.LeakyReLU(.1), *layers[1], nn.LeakyReLU(.1), *layers[2])
         self.shortcut = nn.Sequential(_conv(i, o, 1), nn.BatchNorm2d(o))
 
-    def forward(self, x): return F.max_pool2d(F.leaky_relu(self.body(x) + self.shortcut(x), .1), 2)
+    def forward(self, x):
+        "Maps of half the side."
+        return F.max_pool2d(F.leaky_relu(self.body(x) + self.shortcut(x), .1), 2)
 
+# %% ../../nbs/api/267_models_residual.ipynb #ae6e4c7c
 class PooledResNet12(nn.Module):
     "Images (n, channels, H, W) in [0, 1] to features (n, widths[-1]); Lee et al. 2019, without its DropBlock."
     def __init__(self,
@@ -69,6 +72,7 @@ class PooledResNet12(nn.Module):
         _initialised(self)
 
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n dim"]:
+        "Features: the mean of the last maps."
         _check_side("A ResNet-12", x, 16)
         return self.blocks(normalised_colours(x)).mean((2, 3))
 
@@ -90,6 +94,7 @@ class PooledResNet18(nn.Module):
         _initialised(self)
 
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n dim"]:
+        "Features: the mean of the last maps."
         _check_side("This ResNet-18", x, self.least)
         return self.net(normalised_colours(x))
 
@@ -108,6 +113,7 @@ class WideBlock(nn.Module):
         self.shortcut = _conv(i, o, 1, stride) if i != o else None
 
     def forward(self, x):
+        "Maps, of half the side where the stride is 2."
         active = self.norms[0](x).relu()
         h = self.convs[1](self.norms[1](self.convs[0](active)).relu())
         return h + (x if self.shortcut is None else self.shortcut(active))
@@ -130,6 +136,7 @@ class WideResNet(nn.Module):
         _initialised(self)
 
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n dim"]:
+        "Features: the mean of the last maps."
         _check_side("A wide ResNet", x, 8)
         return self.norm(self.blocks(self.stem(normalised_colours(x)))).relu().mean((2, 3))
 

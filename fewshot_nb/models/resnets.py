@@ -82,6 +82,7 @@ class ConvNet(nn.Module):
         self.to(memory_format=torch.channels_last)
 
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n dim"]:
+        "Maps of the last block, flattened."
         x = 2*x - 1
         for conv, norm in self.blocks:
             x = F.max_pool2d(norm(conv(x)), 2).relu()  # pool before ReLU: the same values

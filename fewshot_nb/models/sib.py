@@ -47,6 +47,7 @@ class QueryNorm(nn.Module):
         self.weight, self.bias, self.eps = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width)), eps
 
     def forward(self, x: Float[Tensor, "task query width"]) -> Float[Tensor, "task query width"]:
+        "Numbers with mean 0 and variance 1 over the queries of their task, scaled and shifted."
         centred = x - x.mean(1, keepdim=True)
         return self.weight*centred*(centred.square().mean(1, keepdim=True) + self.eps).rsqrt() + self.bias
 

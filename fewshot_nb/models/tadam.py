@@ -52,6 +52,7 @@ class TEN(nn.Module):
         return [(g(task), b(task)) for g, b in zip(self.gamma, self.beta)]
 
 # %% ../../nbs/api/290_models_tadam.ipynb #0594c5de
+# long: each parameter is explained on a line of its own
 class TADAM(Learner):
     """TADAM (Oreshkin et al. 2018); 15,141,145 parameters for colour images, `conditioned=False` leaves the task
     encoding out."""
@@ -70,7 +71,9 @@ class TADAM(Learner):
         self.ten = TEN(self.net.dim, [c for c in self.net.widths for _ in range(3)]) if conditioned else None
 
     @property
-    def conditional(self) -> bool: return self.ten is not None
+    def conditional(self) -> bool:
+        "Whether the embedding of an image depends on its task."
+        return self.ten is not None
 
     def compare(self,
         support: Float[Tensor, "task way shot dim"],  # embedded support, by side

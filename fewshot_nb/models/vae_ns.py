@@ -48,7 +48,9 @@ class Residual(nn.Module):
         super().__init__()
         self.blocks = nn.Sequential(FcBlock(dim, dim), FcBlock(dim, dim), nn.Linear(dim, dim), nn.BatchNorm1d(dim))
 
-    def forward(self, x): return F.elu(x + self.blocks(x))
+    def forward(self, x):
+        "As many numbers as came in."
+        return F.elu(x + self.blocks(x))
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #f097392d
 def _whole(x):
@@ -65,7 +67,9 @@ class Gaussian(nn.Module):
         super().__init__()
         self.linear, self.norm = nn.Linear(dim, 2*out), nn.BatchNorm1d(1, eps=1e-3, momentum=1e-2)
 
-    def forward(self, x): return self.norm(_whole(self.linear(x))[:, None])[:, 0].chunk(2, -1)
+    def forward(self, x):
+        "Mean and log variance."
+        return self.norm(_whole(self.linear(x))[:, None])[:, 0].chunk(2, -1)
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #bc28c2e6
 # long: a stem is whole, encoder and decoder
@@ -224,7 +228,9 @@ class VAENS(nn.Module):
         self.decoder = _ObservationDecoder(hidden, context_dim, latent_dim, stem)
 
     @property
-    def hot(self): return ((self.encoder, "forward"), (self.decoder, "forward"))  # what a training may compile
+    def hot(self):
+        "What a training may compile: (object, name of its method)."
+        return ((self.encoder, "forward"), (self.decoder, "forward"))
 
     def embed(
         self,

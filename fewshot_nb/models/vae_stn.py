@@ -105,7 +105,9 @@ class VAESTN(nn.Module):
         with torch.no_grad(): self.place[-1].bias.copy_(look_at_everything)
 
     @property
-    def hot(self): return ((self, "attend"),)  # what a training may compile
+    def hot(self):
+        "What a training may compile: (object, name of its method)."
+        return ((self, "attend"),)
 
 # %% ../../nbs/api/305_models_vae_stn.ipynb #6777c23f
 # long: one step of Algorithm 1, eight arguments a line each
@@ -164,7 +166,7 @@ def loss(
     prototypes: Float[Tensor, "n 1 H W"],  # the prototype of each image's class
     generator: torch.Generator | None = None,  # draws the latents
 ) -> dict:  # scalars: loss, reconstruction, kl, in nats per image
-    "The negative evidence lower bound, the divergence weighted by beta (Eq. 6)."
+    "The negative evidence lower bound, the divergence weighted by beta (Eq. 8)."
     logits, cost = self(prototypes, images, generator)
     reconstruction = F.binary_cross_entropy_with_logits(logits, images, reduction="sum")/len(images)
     return dict(loss=reconstruction + self.beta*cost.mean(), reconstruction=reconstruction, kl=cost.mean())

@@ -32,6 +32,7 @@ class Amortisation(nn.Module):
         self,
         features: Float[Tensor, "task way shot dim"],  # of the support
     ) -> tuple:  # mean and variance, both (task, way, dim + 1), the bias last
+        "Mean and variance of the weights of each class."
         z = features.mean(2)
         mean = torch.cat([self.mean(z), self.bias(z)], -1)
         return mean, torch.cat([self.log_variance(z), self.bias_log_variance(z)], -1).exp()

@@ -137,12 +137,12 @@ def shelved_features(
 class ApartSettings:
     "A method on tasks whose support, queries or classes come from these hands, parts or shelves."
     features: str  # "pixels", "critic", "grocery" or "tiny-tiered-rn12"
-    method: str
+    method: str  # a method by its name
     design: str  # one of `HAND_DESIGNS`, for grocery of `PART_DESIGNS` or, as for tiny-tiered, `SHELF_DESIGNS`
-    way: int
+    way: int  # classes of a task
     shot: int  # 1 for hands
-    tasks: int
-    seed: int = 0
+    tasks: int  # that are judged
+    seed: int = 0  # of the tasks
 
 # %% ../../nbs/api/865_studies_apart.ipynb #fa6163f7
 @functools.lru_cache(64)

@@ -89,15 +89,15 @@ class SolverSettings:
     seed: int = 0  # of weights and training
     size: int = 512  # pixels a side
     alpha: float = 1.  # divides the widths of the network (Fig. 5)
-    steps: int = 112_500
+    steps: int = 112_500  # of the solver's training
     batch: int = 8  # problems a step
     lr: float = 1e-3  # `rate` in rows
     scale: float = 1.  # share of the 12,000 problems
     moco_steps: int = 100_000  # for pre-training
-    moco_batch: int = 128
-    moco_length: int = 65_536
-    ps_steps: int = 100_000
-    ps_batch: int = 128
+    moco_batch: int = 128  # pictures a step
+    moco_length: int = 65_536  # pictures in the queue
+    ps_steps: int = 100_000  # of program synthesis, for pre-training
+    ps_batch: int = 128  # pictures a step
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #b2dc68eb
 @functools.lru_cache(2)
@@ -181,16 +181,16 @@ def solver_row(
 class ControlSettings:
     "How a control experiment is made (Nie et al. 2020, appendix C)."
     task: str = "convex"  # an attribute such as "convex", "has_two_parts"; or "program mixture", "program l2"
-    seed: int = 0
+    seed: int = 0  # of weights and pictures
     size: int = 512  # pixels a side
     alpha: float = 1.  # divides the widths of the network
-    steps: int = 43_750
+    steps: int = 43_750  # of a classifier's training
     batch: int = 64  # pictures a step
     lr: float = .02  # `rate` in rows
     each: int = 14_000  # pictures of either class to learn from
     tests: int = 2000  # pictures of either class to test with
     ps_steps: int = 100_000  # for programs
-    ps_batch: int = 128
+    ps_batch: int = 128  # pictures a step
     ps_lr: float = .03  # `ps_rate` in rows
     scale: float = 1.  # share of the 12,000 problems
 

@@ -54,7 +54,9 @@ def compared(
     return scores
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #b4cbfc03
-def stem(concept): return concept.replace("not ", "")
+def stem(concept):
+    "A concept without its negations."
+    return concept.replace("not ", "")
 
 def shares_right(
     scores: np.ndarray,  # (problem, 7, 2), as of `compared`

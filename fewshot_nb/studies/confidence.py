@@ -24,13 +24,13 @@ from .realistic import half_width_over, quiet_redraws
 class ConfidenceSettings:
     "A method on one bank under one kind of queries."
     features: str  # a bank of features
-    shot: int
-    method: str
+    shot: int  # labelled samples of each class
+    method: str  # a method by its name
     marginal: str  # "balanced", "dirichlet(2)", "effective(2)"
-    n_query: int = 25
-    tasks: int = 1000
+    n_query: int = 25  # queries of a task
+    tasks: int = 1000  # that are judged
     fit_tasks: int = 200  # on validation classes, for the temperature
-    seed: int = 0
+    seed: int = 0  # of the tasks
 
 # %% ../../nbs/api/857_studies_confidence.ipynb #e2aed850
 _features = functools.lru_cache(8)(named_features)

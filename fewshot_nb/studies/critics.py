@@ -52,16 +52,16 @@ CRITIC_FAMILIES = {  # how a critic is trained
 class CriticSettings:
     "One critic; the defaults are those of the paper (Boutin et al. 2022)."
     critic: str = "proto_net"  # one of `CRITICS`
-    seed: int = 0
+    seed: int = 0  # of weights and tasks
     image_size: int = 50  # side in pixels
     width: int = 64  # channels
     schedule: str = "paper"  # the paper's rates, or "fall": halfway constant, then in a line to 2 %
     proto_steps: int = 8000  # of a ProtoNet: S1 with the code's five queries
-    way: int = 60
+    way: int = 60  # classes of a training task
     query: int = 5  # of each class
     maml_steps: int = 60_000  # of MAML: S6, as long as Finn et al. 2017
-    maml_query: int = 1
-    inner_rate: float = .01
+    maml_query: int = 1  # queries of each class
+    inner_rate: float = .01  # learning rate of the steps within a task
     simclr_steps: int = 23_000  # S2
     classifier_steps: int = 18_240  # S17
     batch: int = 128  # of SimCLR and the classifier
@@ -72,11 +72,17 @@ class CriticSettings:
         choose(self.schedule, ("paper", "fall"), "schedule")
 
     @property
-    def family(self): return CRITIC_FAMILIES[self.critic]
+    def family(self):
+        "How it is trained: proto, maml, simclr or classifier."
+        return CRITIC_FAMILIES[self.critic]
     @property
-    def shot(self): return 5 if self.critic == "proto_net_5" else 1
+    def shot(self):
+        "Support images of each class."
+        return 5 if self.critic == "proto_net_5" else 1
     @property
-    def steps(self): return getattr(self, f"{self.family}_steps")
+    def steps(self):
+        "Length of its training."
+        return getattr(self, f"{self.family}_steps")
 
 # %% ../../nbs/api/820_studies_critics.ipynb #9532e6cd
 def critic_settings(

@@ -190,6 +190,7 @@ class LearningCurve:
         return json.dumps(dict(sorted(self.points.items(), key=lambda p: int(p[0]))))
 
     def remove(self):
+        "Forget the file: the row has it."
         if self.path: self.path.unlink(missing_ok=True)
 
 # %% ../../nbs/api/805_studies_generation.ipynb #58970691

@@ -51,7 +51,7 @@ def _refuse_impossible(s):
 @dataclass(frozen=True)
 class GeneratorSettings:
     "What the settings of all one-shot generators share."
-    seed: int = 0
+    seed: int = 0  # of weights and draws
     image_size: int = 50  # side of the square images in pixels
     steps: int | None = None  # length of the training, or
     epochs: int | None = None  # its length in epochs
@@ -98,23 +98,23 @@ def _noise(n, size): return torch.rand(n, 1, size, size)
 @dataclass(frozen=True)
 class VAENSSettings(GeneratorSettings):
     "VAE-NS as published (Boutin et al. 2022, S9)."
-    epochs: int | None = 300
-    beta: float = 1.
-    stem: str = "convolutions"
+    epochs: int | None = 300  # length of the training
+    beta: float = 1.  # weight of the divergence of z
+    stem: str = "convolutions"  # `convolutions` (the paper's) or `patches`
     widths: tuple | None = None  # channels of the stem
-    hidden: int = 256
-    context_dim: int = 512
-    latent_dim: int = 16
-    context_weight: float = 1.
-    beta_on_context: bool = False
+    hidden: int = 256  # units of every fully connected layer
+    context_dim: int = 512  # dimensions of c
+    latent_dim: int = 16  # dimensions of z
+    context_weight: float = 1.  # weight of the divergence of c
+    beta_on_context: bool = False  # let beta multiply that one as well, as the authors' code does
     sets: int = 32  # of a step
     context: int = 10  # drawings of a set
-    lr: float = 1e-3
-    weight_decay: float = 1e-5
+    lr: float = 1e-3  # Adam's learning rate at the beginning
+    weight_decay: float = 1e-5  # L2 penalty
     clamp: float = 1.  # of each gradient
-    schedule: str = "plateau"
-    annealing: bool = True
-    augmentation: str = "reference"
+    schedule: str = "plateau"  # `plateau`, `fall` or `constant`
+    annealing: bool = True  # weigh reconstruction more at first, divergences less
+    augmentation: str = "reference"  # one of `train.vae.AUGMENTATIONS`
 
     title, net = "VAE-NS", VAENS
     sizes = ("image_size", "stem", "widths", "hidden", "context_dim", "latent_dim", "beta", "context_weight",
@@ -172,21 +172,21 @@ def losses(
 @dataclass(frozen=True)
 class VAESTNSettings(GeneratorSettings):
     "VAE-STN as published (Boutin et al. 2022, S8)."
-    epochs: int | None = 500
-    beta: float = 1.
-    latent_dim: int = 80
-    state_dim: int = 400
-    where_dim: int = 100
+    epochs: int | None = 500  # length of the training
+    beta: float = 1.  # weight of the divergence
+    latent_dim: int = 80  # dimensions of z at each step
+    state_dim: int = 400  # units of the LSTM
+    where_dim: int = 100  # how many of them say where to look
     patch: int = 15  # side of what is read and drawn in a step of attention, in pixels
-    attention_steps: int = 60
-    width: int = 1024
-    order: str = "published"
+    attention_steps: int = 60  # patches of a drawing
+    width: int = 1024  # units of the widest layer
+    order: str = "published"  # `published`: draw before z reaches the state; `updated`: after
     batch: int = 128  # pairs of a step
-    pairs: str = "prototype"
-    lr: float = 1e-3
-    weight_decay: float = 0.
+    pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`
+    lr: float = 1e-3  # Adam's learning rate at the beginning
+    weight_decay: float = 0.  # L2 penalty
     clip: float = 5.  # of the gradient's norm
-    schedule: str = "plateau"
+    schedule: str = "plateau"  # `plateau`, `fall` or `constant`
 
     title, net = "VAE-STN", VAESTN
     sizes = ("image_size", "latent_dim", "state_dim", "where_dim", "patch", "attention_steps", "beta", "width",
@@ -247,17 +247,17 @@ def step_flops(self: VAESTNSettings) -> float:
 @dataclass(frozen=True)
 class DAGANUNSettings(GeneratorSettings):
     "DA-GAN-UN as published (Boutin et al. 2022, S10)."
-    epochs: int | None = 30
-    latent_dim: int = 128
-    width: int = 64
-    dropout: float = .5
-    critic_width: int = 64
-    critic_dense: int = 1024
-    critic_inner: int = 5
+    epochs: int | None = 30  # length of the training
+    latent_dim: int = 128  # dimensions of the noise z
+    width: int = 64  # channels of the outer layers
+    dropout: float = .5  # share of units left out
+    critic_width: int = 64  # channels of the critic's outer layers
+    critic_dense: int = 1024  # units of its dense layer
+    critic_inner: int = 5  # layers of its blocks before the one that halves
     batch: int = 32  # pairs of a step of the critic, and of the generator
     critic_steps: int = 5  # for each of the generator
-    pairs: str = "prototype"
-    lr: float = 1e-4
+    pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`
+    lr: float = 1e-4  # Adam's learning rate, of both
     beta1: float = 0.  # of Adam
     penalty: float = 10.  # weight of the gradient's penalty
 

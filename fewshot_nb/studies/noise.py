@@ -29,10 +29,10 @@ class NoiseSettings:
     features: str  # a bank of features; of a simulation the number of its classes: "20 classes"
     method: str  # a method, or two as "bd-cspn - simpleshot"
     tasks: int  # that the intervals are of
-    shot: int = 5
-    n_query: int = 25
+    shot: int = 5  # labelled samples of each class
+    n_query: int = 25  # queries of a task
     simulations: int = 300  # of "coverage"
-    seed: int = 0
+    seed: int = 0  # of the tasks
 
 # %% ../../nbs/api/850_studies_noise.ipynb #5ae5f123
 _MOST = 10_240  # tasks of a score
@@ -169,6 +169,7 @@ def is_difference(
 def cell_names(
     rows: pd.DataFrame,  # "width" rows
 ) -> pd.Series:
+    "A name for each cell."
     return rows.features + ", " + rows["shot"].astype(str) + "-shot, " + rows.method
 
 def _slopes(width):

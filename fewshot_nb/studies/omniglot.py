@@ -44,9 +44,9 @@ class ProtocolSettings:
     place: str = "lake 0"  # split and seed
     seed: int = 0  # added to the place's
     steps: int = 10_000  # of the siamese nets
-    protonet_steps: int = 8000
+    protonet_steps: int = 8000  # of ProtoNet
     until: int | None = None  # stop after so many steps of the schedule
-    protonet_until: int | None = None
+    protonet_until: int | None = None  # the same for ProtoNet
     problems: int = 1000  # of each kind
     tight: int | None = None  # so many problems once more, for narrow intervals
     looks: bool = False  # whether it is judged at a quarter and a half of the steps, too
@@ -60,9 +60,13 @@ class ProtocolSettings:
         choose(split, list(SPLITS), "split")
 
     @property
-    def split(self): return self.place.partition(" ")[0]
+    def split(self):
+        "The split that its place names."
+        return self.place.partition(" ")[0]
     @property
-    def whole_seed(self): return int(self.place.partition(" ")[2]) + self.seed
+    def whole_seed(self):
+        "The seed of its place and its own, added up."
+        return int(self.place.partition(" ")[2]) + self.seed
     @property
     def name(self):
         "Of its files."

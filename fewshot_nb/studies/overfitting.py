@@ -33,21 +33,23 @@ OVERFITTING_LEARNERS = {
 class OverfittingSettings:
     "One learner; the defaults are those of S17 (Boutin et al. 2022)."
     learner: str = "classifier"  # one of `OVERFITTING_LEARNERS`
-    seed: int = 0
+    seed: int = 0  # of weights and tasks
     image_size: int = 50  # side in pixels
     width: int = 64  # channels
     classes: int = 0  # characters of the classifier; 0: all
     epochs: int = 80  # an epoch of the classifier is all drawings once,
     batch: int = 128  # drawings of its step;
     episodes: int = 100  # an epoch of a ProtoNet so many episodes
-    way: int = 60
+    way: int = 60  # classes of a ProtoNet's episode
     query: int = 5  # of each class
     tasks: int = 20  # episodes of a look at the characters held out
 
     def __post_init__(self): choose(self.learner, OVERFITTING_LEARNERS, "learner")
 
     @property
-    def shot(self): return 5 if self.learner == "proto_net_5" else 1
+    def shot(self):
+        "Support images of each class."
+        return 5 if self.learner == "proto_net_5" else 1
 
 COUNTED = "epochs", "batch", "episodes", "way", "query", "tasks", "width"
 

@@ -32,16 +32,16 @@ _PARAMETERS = BALANCE_PARAMETERS | {"em-dirichlet": ("price", (0., .1, .3, 1., 3
 class PresentSettings:
     "A method on tasks where only some classes have queries."
     features: str  # a bank of features
-    method: str
+    method: str  # a method by its name
     knowledge: str  # one of `KNOWLEDGE`
     present: int  # how many classes have queries: K_eff
     numbers: str  # all numbers present that are looked at, as "1 2 3 5": what both kinds of `unknown` average over
     way: int = 5  # K
-    shot: int = 5
-    n_query: int = 25
-    tasks: int = 200
+    shot: int = 5  # labelled samples of each class
+    n_query: int = 25  # queries of a task
+    tasks: int = 200  # that are judged
     tuning_tasks: int = 60  # for each value and number present
-    seed: int = 0
+    seed: int = 0  # of the tasks
 
 # %% ../../nbs/api/855_studies_present.ipynb #0e3a5c11
 def unrolled_em(

@@ -131,7 +131,7 @@ class RealisticSettings:
     shot: int  # labelled samples of each class
     method: str  # one of `realistic_methods()`
     a: float = 2.  # of the Dirichlet queries
-    tasks: int = 10_000
+    tasks: int = 10_000  # of a cell
     tuning_tasks: int = 1000  # for each value that is tried
     seed: int = 0  # of the tasks
 
@@ -244,7 +244,7 @@ class AlphaSweepSettings:
     shot: int  # labelled samples of each class
     point: str  # "tim 0.3": a method and the value of its balance parameter
     part: str  # "validation" or "test"
-    tasks: int = 10_000
+    tasks: int = 10_000  # of a point
     seed: int = 0  # of the tasks
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #62e69918
@@ -277,8 +277,8 @@ class ImbalanceSettings:
     method: str  # one of `realistic_methods()`, none that is tuned
     marginal: str  # "balanced", "dirichlet(0.1)" ...
     shot: int = 5  # labelled samples of each class
-    n_query: int = 25
-    tasks: int = 10_000
+    n_query: int = 25  # queries of a task
+    tasks: int = 10_000  # of a point
     seed: int = 0  # of the tasks
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #428c3ab6
@@ -311,7 +311,7 @@ class DirichletSettings:
     a: float = 2.  # concentration
     way: int = 5  # classes of a task
     n_query: int = 75  # queries of a task
-    draws: int = 10_000
+    draws: int = 10_000  # vectors of proportions
     seed: int = 0  # of the draws
 
 def dirichlet_row(

@@ -114,23 +114,23 @@ def photographs_at_hand(
 class StabilitySettings:
     "One training of the study; `steps=0` is the paper's own length."
     learner: str = "protonet"  # one of `LEARNER_SPACES`
-    optimizer: str = "adam"
-    launch: int = 1
+    optimizer: str = "adam"  # "adam" or "sgd"
+    launch: int = 1  # which of two launches of the same thing
     configuration: int = 0  # -1: ProtoNet's default
-    seed: int = 0
-    repeat: int = 1
-    steps: int = 0
+    seed: int = 0  # of weights and tasks
+    repeat: int = 1  # which repeat of the test
+    steps: int = 0  # length of the training
     chance: str = "none"  # one of `CHANCES`
     search_seed: int = 0  # of the search for configurations
-    way: int = 5
-    shot: int = 5
+    way: int = 5  # classes of a task
+    shot: int = 5  # support images of a class
     width: int = 64  # channels
     image_size: int = 28  # side in pixels
     images: str = "characters"  # see `stability_banks`
     normalise: bool = False  # whether images are normalised by their mean and standard deviation
     epoch: int = 0  # look at held-out classes after so many steps; 0: never
-    test_classes: int = 60
-    test_tasks: int = 600
+    test_classes: int = 60  # held out for the test
+    test_tasks: int = 600  # of a test
 
     def __post_init__(self): choose(self.chance, CHANCES, "kind of chance")
 
@@ -365,7 +365,7 @@ def stability_hypotheses(
 class DeterminismSettings(StabilitySettings):
     "One of the repeated runs of Table 5."
     mode: str = "free"  # torch's usual algorithms, or "deterministic"
-    threads: int = 1
+    threads: int = 1  # of torch
     run: int = 1  # counted from 1
 
     def __post_init__(self):

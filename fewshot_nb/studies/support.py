@@ -28,14 +28,14 @@ HANDLINGS = ("as it is", "oversampled", "weighted", "corrected")
 class SupportSettings:
     "A method on tasks whose support is uneven or wrong, or whose number of classes varies."
     features: str  # a bank of features
-    method: str
+    method: str  # a method by its name
     handling: str  # one of `HANDLINGS`
     shot: str  # as `samplers.shots` takes it
     noise: float  # share of wrong labels
     way: str  # "5", or "5-19": a number for each task
     n_query: int = 25  # Dirichlet(2) among the classes
-    tasks: int = 300
-    seed: int = 0
+    tasks: int = 300  # that are judged
+    seed: int = 0  # of the tasks
 
 # %% ../../nbs/api/860_studies_support.ipynb #1062a76f
 def _spec(s, **changes):

@@ -188,6 +188,7 @@ class MoCoQueue(nn.Module):
         self.register_buffer("at", torch.zeros((), dtype=torch.long))
 
     def push(self, z):  # (n, dim) features, the newest
+        "Put features in the place of the oldest ones."
         self.features[(self.at + torch.arange(len(z), device=z.device)) % len(self.features)] = z
         self.at.add_(len(z)).remainder_(len(self.features))
 

@@ -76,11 +76,15 @@ class TaskClassifier(nn.Module):
         super().__init__()
         self.net, self.last, self.out = net, nn.Linear(net.dim, out), out
 
-    def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n out"]: return self.last(self.net(x))
+    def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n out"]:
+        "Scores of the classes of a task."
+        return self.last(self.net(x))
 
+# %% ../../nbs/api/383_train_learners.ipynb #6acb32d6
 class NearestMean(Learner):
     "The nearest class mean among features of length one."
     def compare(self, support, query):
+        "Logits (task, query, way) of embedded queries."
         return prototype_logits(F.normalize(support, dim=-1), F.normalize(query, dim=-1))
 
 class OnBackbone(Learner):
@@ -92,7 +96,9 @@ class OnBackbone(Learner):
         super().__init__(net)
         self.head = head
 
-    def compare(self, support, query): return self.head(support, query)
+    def compare(self, support, query):
+        "Logits (task, query, way) of embedded queries."
+        return self.head(support, query)
 
 # %% ../../nbs/api/383_train_learners.ipynb #1a9a687b
 def table_learner(

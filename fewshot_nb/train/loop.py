@@ -359,12 +359,18 @@ class Watch:
     def stop(
         self,
         state=None,  # of the training; not looked at
-    ) -> bool: return self.patience is not None and self.since >= self.patience
-    def state_dict(self): return dict(history=self.history, best=self.best)
+    ) -> bool:
+        "Whether the last look with a lower loss is `patience` looks ago."
+        return self.patience is not None and self.since >= self.patience
+    def state_dict(self):
+        "Looks and best weights, as a checkpoint keeps them."
+        return dict(history=self.history, best=self.best)
     def load_state_dict(
         self,
         saved,  # of state_dict
-    ): self.history, self.best = saved["history"], saved["best"]
+    ):
+        "Take over what a checkpoint kept."
+        self.history, self.best = saved["history"], saved["best"]
 
 # %% ../../nbs/api/350_train_loop.ipynb #7de68498
 def keep_freed_memory():

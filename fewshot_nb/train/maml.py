@@ -35,6 +35,7 @@ class SupportNorm(nn.BatchNorm2d):
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n channels H W"]:
         # written out: under vmap the second derivative of F.batch_norm is wrong (torch 2.15), which is a percent
         # of MAML's gradient
+        "Maps (n, channels, H, W), normalised."
         if self.noted: var, mean = self.variance, self.mean
         else: var, mean = torch.var_mean(x[:self.count], (0, 2, 3), correction=0, keepdim=True)
         return (x - mean)*((var + self.eps).rsqrt()*self.weight[:, None, None]) + self.bias[:, None, None]

@@ -84,7 +84,9 @@ class AttributeClassifier(nn.Module):
         self.net = ResNet15(width)
         self.last = nn.Linear(self.net.dim, 2)
 
-    def forward(self, images): return self.last(self.net(images))
+    def forward(self, images):
+        "Two scores (n, 2) of images."
+        return self.last(self.net(images))
 
 def attribute_classifier(
     width: float = 1.,  # factor on the backbone's channels

@@ -100,7 +100,9 @@ class PictureFiles:
     def pick(
         self,
         which,  # numbers of images
-    ): return PictureFiles([self.paths[i] for i in np.asarray(which).ravel()])
+    ):
+        "The pictures `which`, in that order."
+        return PictureFiles([self.paths[i] for i in np.asarray(which).ravel()])
     def draw(
         self,
         size=512,  # side in pixels

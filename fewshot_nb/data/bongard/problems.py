@@ -109,9 +109,11 @@ def shape_signatures(
     return np.stack([column for w in weights for column in _signature(z, w, first, scale)], 1)
 
 def look_alike(
-    a,  # (..., 6) measures of outlines
-    b,  # as many, of others
-): return (np.abs(a - b) < 1e-3*(1 + np.abs(a))).all(-1)
+    a: np.ndarray,  # (..., 18) signatures of shapes, as `shape_signatures` gives them
+    b: np.ndarray,  # (..., 18) those of others
+) -> np.ndarray:  # (...) bool
+    "Whether shapes are the same picture: all their numbers agree to a thousandth."
+    return (np.abs(a - b) < 1e-3*(1 + np.abs(a))).all(-1)
 
 # %% ../../../nbs/api/160_data_bongard_problems.ipynb #7845369e
 SHAPE_STATISTICS = ("strokes", "arcs", "turns", "degrees turned", "length", "area")
