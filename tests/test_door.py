@@ -108,7 +108,8 @@ def test_bad_input_is_one_sentence(args, words, tmp_path, monkeypatch):
     (["evalute", "f.npz"], "Did you mean 'evaluate'?: see fewshot_nb --help."),
     (["evaluate"], "Missing argument 'features': see fewshot_nb evaluate --help."),
     (["evaluate", "f.npz", "--seed", "x"], "Invalid value for '--seed'"),
-    (["evaluate", "f.npz", "--metods", "x"], "No such option: --metods"), (["doctor", "x"], "unexpected extra argument")])
+    (["evaluate", "f.npz", "--metods", "x"], "No such option: --metods"),
+    (["doctor", "x"], "unexpected extra argument")])
 def test_a_misspelt_command_is_told_in_one_line(args, words, capsys):
     with pytest.raises(SystemExit) as e: main(args)
     told = capsys.readouterr()

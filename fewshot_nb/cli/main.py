@@ -45,6 +45,7 @@ def main(
         _ended("\nfewshot_nb: stopped: what was finished is kept, and the same command goes on from there.", code)
     sys.exit(code if isinstance(code, int) else 0)
 
+# %% ../../nbs/api/960_cli_main.ipynb #f60a47d0
 def _ended(sentence, code):
     "Say why a command ends, and give its exit code."
     print(sentence, file=sys.stderr)

@@ -10,7 +10,8 @@ import difflib, importlib, os, sys, warnings
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
-from ..core import InputError, choose, content_digest, device as named_device, progress, writable, written_whole
+from ..core import (InputError, choose, content_digest, device as named_device, progress, writable,
+                             written_whole)
 from .features import read_split
 from .image_sets import image_place, places_of_classes
 

@@ -264,6 +264,7 @@ def _project():
         if any((place/mark).exists() for mark in (".git", "pyproject.toml", "setup.py", "settings.ini")): return place
     return here
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #f1e17fd3
 @patch
 def folder(
     self: Experiment,

@@ -85,6 +85,7 @@ def _calibration_of(t, level) -> dict:
     error, loss = expected_calibration_error(t, level), over_tasks(t.log_loss, level)
     return dict(ece=error.mean, ece_half=error.half, log_loss=loss.mean, log_loss_half=loss.half)
 
+# %% ../../nbs/api/570_evaluation_compare.ipynb #d3d0f600
 def _twin(who, balanced):
     "Accuracies of the same method on balanced queries: with the same settings, or else with those published for them."
     alike = [x for other, (_, x) in balanced.items() if other == who]
@@ -99,7 +100,6 @@ def _compared(name, a, b, level):
         a, b = a[both], b[both]
     d = paired(a, b, level) if b is not None and len(b) else (np.nan,)*3
     return {name: d[0], f"{name}_half": d[1], f"{name}_p": d[2]}
-
 
 # %% ../../nbs/api/570_evaluation_compare.ipynb #4a7ea4da
 def _half_over(x, tasks, labels, unit) -> tuple:

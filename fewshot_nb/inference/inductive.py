@@ -17,6 +17,7 @@ from .base import (
 from ..losses import distance_logits
 
 # %% ../../nbs/api/485_inference_inductive.ipynb #00d39ffd
+# long: each parameter is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class ProtoNet(Method):
