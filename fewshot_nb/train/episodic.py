@@ -178,6 +178,14 @@ class LearnerTraining:
         "The sizes of a task."
         return dict(way=self.way, shot=self.shot, n_query=self.n_query or 15*self.way)
 
+    def look_task(
+        self,
+        classes: int,  # of validation
+    ) -> dict:
+        "The sizes of a task of a look: of fewer classes than a training task where there are no more."
+        way, task = min(self.way, classes), self.task
+        return dict(task, way=way, n_query=task["n_query"]//self.way*way)
+
 # %% ../../nbs/api/370_train_episodic.ipynb #7663a586
 # long: a parameter a line, with what it means
 def train_learner(
@@ -224,7 +232,7 @@ def _check_learner_training(lr, how, validation, draw):
     if how.patience is not None and validation is None:
         raise InputError(f"patience={how.patience} needs classes to watch: give a bank as validation.")
     draw(0)
-    if validation is not None: episodes(validation, **how.task)
+    if validation is not None: episodes(validation, **how.look_task(validation.classes))
 
 def _random_tasks(bank, how, batch, seed, steps, start):
     "Support, queries and their labels for each step from `start` on."
@@ -253,7 +261,8 @@ def _learner_step(bank, draw, schedule, how, steps, validation):
     def step(state):
         out = (aside(state) if aside else {}) | learn(state)
         if validation is not None and (state.step + 1) % how.look == 0:
-            scores = score_learner(state.model, validation, **how.task, n_tasks=how.n_validation)
+            task = how.look_task(validation.classes)
+            scores = score_learner(state.model, validation, **task, n_tasks=how.n_validation)
             state.watch.look(state.step + 1, scores, state.model)
         return out
     return step
