@@ -25,7 +25,7 @@ def readme() -> str:
     text = re.sub(r"^:::.*\n+", "", "\n\n".join(filter(None, parts)) + "\n", flags=re.M).rstrip("\n")
     return (
         "<!-- Made from nbs/index.ipynb by .ci/readme.py: edit that. -->\n\n"
-        + re.sub(r"\]\((?!https?:|#)", "](nbs/", text)
+        + re.sub(r"\]\((?!https?:|#)", "](nbs/", re.sub(r"(!\[[^]]*\]\([^)]*\))\{[^}]*\}", r"\1", text))
         + "\n"
     )
 

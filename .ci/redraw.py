@@ -2,7 +2,8 @@
 
 `python .ci/redraw.py nbs/exp_beta.ipynb nbs/api/700_claims_rules.ipynb ...`
 
-An experiment is drawn from the committed evidence, any other notebook runs as it is. Pictures have two pixels
+An experiment is drawn from the committed evidence, or, while it has none, from a run of its profile smoke, as its
+figures then say; any other notebook runs as it is. Pictures have two pixels
 for each shown one and at most 256 colours: a quarter of the bytes. A page weighs at most 300 KB: where pictures
 are too much for that, the heaviest give up colours. `--lighter` does no more than that to the
 pictures that are there.
@@ -58,13 +59,14 @@ def lighten(notebook):
             old = "".join(data["image/png"])
             if len(old) > above: data["image/png"] = min(old, with_colours(old, colours), key=len)
 
-def executed(notebook, folder):
-    "The notebook with its outputs; the parameters of an experiment say that its evidence is committed."
+def executed(notebook, folder, name):
+    "The notebook with its outputs; the parameters of an experiment say that its evidence is committed, if it is."
     cells = notebook.cells
     at = next((i for i, c in enumerate(cells) if "parameters" in c.metadata.get("tags", ())), None)
     with tempfile.TemporaryDirectory() as out:
         if at is not None:
-            cells.insert(at + 1, nbformat.v4.new_code_cell(f"profile, out = 'committed', {out!r}"))
+            profile = "committed" if (root/"nbs/results"/name).is_dir() else "smoke"
+            cells.insert(at + 1, nbformat.v4.new_code_cell(f"profile, out = {profile!r}, {out!r}"))
         NotebookClient(notebook, timeout=1800, kernel_name="python3", extra_arguments=[retina],
                        resources={"metadata": {"path": str(folder)}}).execute()
     if at is not None: del cells[at + 1]
@@ -73,7 +75,7 @@ def executed(notebook, folder):
 def redraw(path):
     "Execute one notebook in its place."
     kept = json.loads(path.read_text(encoding="utf-8"))
-    drawn = executed(nbformat.read(path, 4), path.parent)
+    drawn = executed(nbformat.read(path, 4), path.parent, path.stem)
     for cell, new in zip(kept["cells"], drawn.cells, strict=True):
         if cell["cell_type"] != "code": continue
         cell["outputs"] = json.loads(nbformat.v4.writes(nbformat.v4.new_notebook(cells=[new])))["cells"][0]["outputs"]

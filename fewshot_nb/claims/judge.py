@@ -158,7 +158,7 @@ def judge_claim(
 
 # %% ../../nbs/api/705_claims_judge.ipynb #c11c69f5
 VERDICT_COLOURS = {  # every verdict there is, in the order in which tables and charts show them
-    "reproduced": "#00664B", "holds here": "#2E8B57", "recomputation agrees": "#0072B2",
+    "reproduced": "#00664B", "holds here": "#27794A", "recomputation agrees": "#0072B2",
     "not reproduced": "#B03A00", "does not hold here": "#C2562D", "recomputation disagrees": "#8C2D6B",
     "undecided": "#8A6D00", "partly measured": "#4F6D8F", "not comparable": "#737373",
     **dict.fromkeys([*GATES.values()], "#5F5F5F"), "not measured": "#8C8C8C"}
@@ -187,10 +187,10 @@ def _line(row, several, anchor=""):
         where = f" <small>({where})</small>"
     else:
         where = ""
-    colour = VERDICT_COLOURS.get(row["verdict"], "#666666")
+    edge = f";border-left:.35em solid {VERDICT_COLOURS.get(row['verdict'], '#666666')};padding-left:.5em"
     cells = [_cell(f"<b>{name}</b>"), _cell(get("statement")), _cell(get("published")),
              _cell(f"{get('ours')} <small>{get('interval')}</small>"),
-             _cell(f"<b>{get('verdict')}</b>", f";color:{colour}"), _cell(get("why") + where)]
+             _cell(f"<b>{get('verdict')}</b>", edge), _cell(get("why") + where)]
     return f'<tr style="vertical-align:top">{"".join(cells)}</tr>'
 
 # %% ../../nbs/api/705_claims_judge.ipynb #b1fe2cad

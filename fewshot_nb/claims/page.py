@@ -91,7 +91,7 @@ def _number(value): return "" if value is None else f"{value:.4g}"
 def _false_pass(row):
     "How often the rule would say yes if nothing were there."
     rate = row.get("false_pass")
-    return "" if rate is None else f"{100*rate:.2g} % of 2,000 worlds without an effect pass"
+    return "" if rate is None else f"{100*rate:.2g} % of 2,000 worlds without an effect"
 
 # %% ../../nbs/api/728_claims_page.ipynb #af175a32
 @functools.cache
@@ -154,25 +154,28 @@ def _facts(row):
     "(name, HTML) of all that is told about a verdict."
     over = f" over {row['unit']}" if row.get("unit") else ""
     interval = f" {row['interval']}{over}" if row.get("interval") else ""
+    measures = f"; {_number(row['rows'])} measures" if row.get("rows") and row["rows"] > 1 else ""
+    first = _first_ledger().get((row["paper"], row["id"]), "")
     others = [f"{o['verdict']}: {_text(o.get('ours'))} ({_where(o) or 'no run'}) {_experiment_link(o)}"
               for o in row["others"]]
     return [("the paper", f"{_text(row.get('published'))} ({_text(row.get('where'))})"),
-            ("here", _text(f"{row.get('ours') or ''}{interval}")), ("why", _text(row.get("why"))),
+            ("here", _text(f"{row.get('ours') or ''}{interval}{measures}".removeprefix("; "))),
+            ("why", _text(row.get("why"))),
             ("rule", _text(row.get("rule"))),
             ("false passes", _false_pass(row)), ("power", _text(row.get("power"))),
-            ("measures", _number(row.get("rows"))), ("evidence", row["evidence"]),
             ("measured in", _experiment_link(row)),
             ("setting", _where(row)), ("rows", _text(_origin(row))), ("but", _text(row.get("provenance"))),
-            ("at first", _first_ledger().get((row["paper"], row["id"]), "")), ("also", "<br>".join(others))]
+            ("at first", "" if first == row["verdict"] else first), ("also", "<br>".join(others))]
 
 def claim_row(
     row: dict,  # one of `page_rows`
 ) -> str:  # HTML
     "A claim as a folded row. HTML needs no end of a term or its text, and a page has thousands of them."
+    verdict, kind = _text(row["verdict"]), row["evidence"]
     facts = "".join(f"<dt>{name}<dd>{said}" for name, said in _facts(row) if said)
-    data = f'data-kind="{row["evidence"]}" data-verdict="{_text(row["verdict"])}"'
-    return (f'<details class="cl-row" id="{_anchor(row)}" {data}><summary>{_swatch(row["verdict"])}'
-            f'<b>{_text(row["id"])}</b> {_text(row["statement"])} <em>{_text(row["verdict"])}</em></summary>'
+    return (f'<details class="cl-row" id="{_anchor(row)}" data-kind="{kind}"><summary>'
+            f'<i style="{_fill(row["verdict"])}"></i>'
+            f'<b>{_text(row["id"])}</b> {_text(row["statement"])} <em>{verdict}</em></summary>'
             f"<dl>{facts}</dl></details>")
 
 # %% ../../nbs/api/728_claims_page.ipynb #7223eb20
@@ -234,7 +237,8 @@ _SCRIPT = """
     for (const row of all) {
       const d = row.dataset, of = row.closest('.cl-paper').id
       const ok = fits(paper.value, of) && fits(kind.value, d.kind) &&
-        fits(verdict.value, d.verdict) && (!asked || row.textContent.toLowerCase().includes(asked))
+        fits(verdict.value, row.querySelector('em').textContent) &&
+        (!asked || row.textContent.toLowerCase().includes(asked))
       row.hidden = !ok
       n += ok
     }
@@ -258,7 +262,8 @@ _SCRIPT = """
 # %% ../../nbs/api/728_claims_page.ipynb #bb590c45
 # long: one style sheet
 _STYLE = """
-.cl-box{display:inline-block;width:.8em;height:.8em;border-radius:2px;vertical-align:-.05em;margin-right:.35em}
+.cl-box,.cl-row>summary>i{
+display:inline-block;width:.8em;height:.8em;border-radius:2px;vertical-align:-.05em;margin-right:.35em}
 .cl-grid{display:grid;grid-template-columns:auto auto 1fr auto;gap:1px .6em;align-items:center;font-size:.85rem;
 line-height:1.35}
 .cl-chart{margin:0 0 1rem}

@@ -314,7 +314,7 @@ def _draw_differences(ax, panel, backbones):
             ax.errorbar(100*panel[name], at, xerr=100*panel[f"{name}_over_{unit}"], fmt="none", ecolor=colour, **look)
         ax.plot(100*panel[name], at, "o", color=colour, ms=4)
     ax.axvline(0, color="k", lw=.8)
-    ax.set(yticks=range(len(panel)), yticklabels=panel.method,
+    ax.set(yticks=range(len(panel)), yticklabels=panel.method, ylim=(-.6, len(panel) - .4),
            xlabel=f"accuracy minus that of {backbones[0]} (points)")
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #e50ae4a7
@@ -327,7 +327,7 @@ def _legend_of(figure, backbones):
     marks = [Line2D([], [], ls="", marker="o", color=ink, label=b) for b, ink in zip(backbones[1:], _INKS)]
     marks += [Line2D([], [], color="#666666", lw=look["elinewidth"], label=f"95 % over {_PLURAL[unit]}")
               for unit, look in _BARS.items()]
-    figure.legend(handles=marks, loc="outside lower center", ncols=min(4, len(marks)), fontsize=8)
+    figure.legend(handles=marks, loc="outside lower center", ncols=min(4, len(marks)), fontsize=8.5)
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #8af7dab1
 @patch

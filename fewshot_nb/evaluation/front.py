@@ -205,7 +205,8 @@ def _draw_accuracies(ax, panel, order, shot, marginal):
             ax.plot(ends, [at, at], "-", color=ink, lw=1, alpha=.5)
             ax.plot(ends[1:], [at], marker, mfc="white", color=ink, ms=5)
         ax.errorbar(100*r.accuracy, at, xerr=100*r.accuracy_half, fmt=marker, color=ink, ms=5, lw=1.2, capsize=2)
-    ax.set(yticks=range(len(order)), yticklabels=order, xlabel="accuracy (%)", title=f"{shot}-shot, {marginal}")
+    ax.set(yticks=range(len(order)), yticklabels=order, ylim=(-.6, len(order) - .4),
+           xlabel="accuracy (%)", title=f"{shot}-shot, {marginal}")
     ax.grid(axis="x", lw=.4, alpha=.5)
 
 def _legend_below(figure, numbers):
@@ -215,4 +216,4 @@ def _legend_below(figure, numbers):
     marks = [Line2D([], [], ls="", marker=m, color=COLOURS[c], label=name) for c, m, name in kinds]
     if numbers.change.notna().any():
         marks.append(Line2D([], [], ls="", marker="o", mfc="white", color="k", label="on balanced queries"))
-    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=8)
+    figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=8.5)

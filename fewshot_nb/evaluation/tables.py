@@ -279,7 +279,7 @@ def draw_drops(
         _draw_bars(ax, lines.drop_duplicates("method", keep="last").set_index("method").reindex(order))
         ax.set_title(title, fontsize=9 if len(title) > 12 else None)
     for color, name in _COLORS.values(): axes[0].plot([], [], "s", color=color, label=name)
-    axes[0].legend(fontsize=7, frameon=False, loc="lower left")
+    axes[0].legend(fontsize=8.5, frameon=False, loc="lower left")
     return axes[0].figure
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #5131bef1

@@ -262,10 +262,9 @@ def three_pictures(
         if people is not None:
             ax.axhline(people, color="black", lw=.8, ls=":", label="people")
     lines = [_through(axes[2], table, by, how, looks[k], base) for k, table in tables.items()]
-    if human is not None:
-        axes[2].plot(*human, "*", color="black", ms=13, label="people")
+    if human is not None: plots.mark_people(axes[2], human)
     _panels(axes, name, xlabel or by)
-    axes[0].legend(fontsize=7)
+    axes[0].legend(fontsize=8.5)
     fig.canvas.draw()  # the limits stand
     for line, ink in lines:
         path_arrows(axes[2], line, ink)

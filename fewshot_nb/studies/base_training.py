@@ -228,4 +228,4 @@ def _legend_of_runs(ax, backbones):
              for name, colour, mark in zip(backbones, COLOURS.values(), "osv^D<")]
     marks += [ax.plot([], [], "o", ms=4, color="grey", mfc=fill, label=label)[0]
               for fill, label in (("none", "1 shot"), ("grey", "5 shots"))]
-    ax.legend(handles=marks, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+    ax.legend(handles=marks, fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))

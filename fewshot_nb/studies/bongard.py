@@ -347,7 +347,7 @@ def _solver_panel(ax, table, part, variant):
     for (who, v), line in zip(people_accuracies(part, variant).items(), ("-", "--")):
         ax.axhline(v, color=COLOURS["vermillion"], lw=.9, ls=line, label=f"people, {who.lower()}s")
     ax.set(title=part, xticks=range(len(methods)), ylim=(35, 101))
-    ax.set_xticklabels(methods, rotation=90, fontsize=7)
+    ax.set_xticklabels(methods, rotation=90, fontsize=8.5)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #bacf15df
 def _of(table):
@@ -367,8 +367,8 @@ def solver_panels(
     for ax, part in zip(axes[0], parts): _solver_panel(ax, table, part, variant)
     axes[0, 0].set_ylabel("queries sorted rightly (%)")
     handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
-    fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=7, frameon=False)
-    fig.supxlabel(f"{_of(table)}, alpha {table.alpha.iloc[0]:g}", fontsize=7)
+    fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=8.5, frameon=False)
+    fig.supxlabel(f"{_of(table)}, alpha {table.alpha.iloc[0]:g}", fontsize=8.5)
     return fig
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #f6d47a4e
@@ -390,8 +390,8 @@ def size_panels(
             ax.set_xticks(sizes, [f"{a:g}" for a in sizes])
         axes[0, 0].set_ylabel("queries sorted rightly (%)")
         handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
-        fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=7, frameon=False)
-        fig.supxlabel(_of(table), fontsize=7)
+        fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=8.5, frameon=False)
+        fig.supxlabel(_of(table), fontsize=8.5)
     return fig
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #5a2d90df

@@ -165,7 +165,7 @@ def _draw_part(ax, table, part, pair):
     ax.axvline(50, color="black", lw=.8, ls=":", label="chance")
     ax.axvline(printed_accuracies().loc["ProtoNet", part], color="black", lw=.8, ls="--", label="ProtoNet, published")
     ax.set(title=part, xlim=(35, 100), yticks=range(len(names)), ylim=(len(names) - .4, -.6))
-    ax.set_yticklabels(names, fontsize=7)
+    ax.set_yticklabels(names, fontsize=8.5)
 
 def shortcut_panels(
     table: pd.DataFrame,  # rows of `shortcut_row`
@@ -176,6 +176,6 @@ def shortcut_panels(
     with style():
         fig, axes = plt.subplots(1, 4, figsize=(9.6, 3.2), sharey=True, layout="constrained")
         for ax, part in zip(axes, TEST_PARTS): _draw_part(ax, table, part, pair)
-        fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=7, frameon=False)
-        fig.supxlabel("pairs sorted rightly (%)" if pair else "single pictures sorted rightly (%)", fontsize=8)
+        fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=8.5)
+        fig.supxlabel("pairs sorted rightly (%)" if pair else "single pictures sorted rightly (%)", fontsize=8.5)
     return fig

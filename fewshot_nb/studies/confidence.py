@@ -96,7 +96,7 @@ def _draw_errors(ax, rows, methods):
         ax.hlines(y, 100*mine.ece, 100*mine.ece_after, color=ink, lw=.8, alpha=.6)
         ax.plot(100*mine.ece, y, marker, ms=4, mfc="white", color=ink)
         ax.plot(100*mine.ece_after, y, marker, ms=4, color=ink, label=features)
-    ax.set_yticks(range(len(methods)), methods, fontsize=7)
+    ax.set_yticks(range(len(methods)), methods, fontsize=8.5)
     ax.set_ylim(-.6, len(methods) - .4)
 
 # %% ../../nbs/api/857_studies_confidence.ipynb #f3103d31
@@ -114,8 +114,8 @@ def confidence_panels(
             _draw_errors(ax, rows[rows.marginal == kind], methods)
             ax.set_title(QUERY_NAMES[kind])
         axes[0, 0].invert_yaxis()
-        fig.supxlabel("expected calibration error (%): hollow as published, filled after one temperature", fontsize=8)
-        fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
+        fig.supxlabel("expected calibration error (%): hollow as published, filled after one temperature", fontsize=8.5)
+        fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8.5)
     return fig
 
 # %% ../../nbs/api/857_studies_confidence.ipynb #7453a83b

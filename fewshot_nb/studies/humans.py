@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MADE', 'STUDY', 'class_places', 'class_distances', 'nearest_concepts', 'save_places', 'read_places', 'nearness_row',
            'nearness_flops', 'human_concepts', 'models_and_people', 'varied_together', 'nearness_measures',
-           'simplicity_measure', 'nearness_radar']
+           'simplicity_measure', 'nearness_chart']
 
 # %% ../../nbs/api/815_studies_humans.ipynb #04f3fc5a
 from pathlib import Path
@@ -257,36 +257,31 @@ def simplicity_measure(
     return Measure(two, "concepts", gate=sweep_gate(with_gates(table[table.model.isin(("vae-stn", "vae-ns"))])))
 
 # %% ../../nbs/api/815_studies_humans.ipynb #d8d889a4
-def nearness_radar(
-    chosen,  # numbers of classes, around the circle
+def nearness_chart(
+    chosen,  # numbers of classes, from left to right
     distances: dict,  # label of a model -> (class,) distances
     looks: dict,  # label -> (colour, marker)
-    prototypes: Float[np.ndarray, "class H W"],  # drawn around the circle
-    ax=None,  # polar axes; None: new ones
+    prototypes: Float[np.ndarray, "class H W"],  # drawn below
+    ax=None,  # None: new ones
 ):
-    "Distances to people on some concepts, their prototypes around them (Fig. 5b)."
+    "Distances to people on some concepts, their prototypes below them (Fig. 5b, which has them on a circle)."
     import matplotlib.pyplot as plt
     chosen = np.asarray(chosen)
-    ax = ax or plt.subplots(figsize=(5.2, 5.2), subplot_kw=dict(projection="polar"))[1]
-    angles = np.arange(len(chosen))*2*np.pi/len(chosen)
-    around = np.append(angles, angles[0])
-    for label, d in distances.items():
-        colour, marker = looks[label]
-        ax.plot(around, np.append(d[chosen], d[chosen[0]]), color=colour, marker=marker, ms=4, lw=1.2, label=label)
-    edge = 1.05*max(d[chosen].max() for d in distances.values())
-    _draw_around(ax, angles, prototypes[chosen], edge)
-    ax.set_xticks(angles, [""]*len(angles))
-    ax.set_ylim(0, edge)
-    ax.tick_params(labelsize=7)
-    ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.12, 1.1), title_fontsize=7,
-              title="distance to people\n(z-scored plane)")
+    ax = ax or plt.subplots(figsize=(8.6, 2.4))[1]
+    places = range(len(chosen))
+    both = np.array([d[chosen] for d in distances.values()])
+    ax.vlines(places, both.min(0), both.max(0), color="#bbbbbb", lw=1, zorder=1)
+    for (label, (colour, marker)), d in zip(looks.items(), both):
+        ax.plot(places, d, marker, color=colour, ms=6, label=label)
+    for place, image in zip(places, prototypes[chosen]): _draw_below(ax, place, image)
+    ax.set(xticks=[], ylim=(0, None), xlim=(-.6, len(chosen) - .4), ylabel="distance to people\n(z-scored plane)")
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return ax
 
 # %% ../../nbs/api/815_studies_humans.ipynb #cc3fa592
-def _draw_around(ax, angles, images, edge):
-    "Put numbered images around the circle."
+def _draw_below(ax, place, image):
+    "Put an image under the axes."
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
-    for i, (angle, image) in enumerate(zip(angles, images), 1):
-        small = OffsetImage(1 - image, zoom=.5, cmap="gray")
-        ax.add_artist(AnnotationBbox(small, (angle, 1.22*edge), frameon=True, pad=.05, annotation_clip=False))
-        ax.annotate(str(i), (angle, 1.05*edge), ha="center", va="center", fontsize=7, annotation_clip=False)
+    small = OffsetImage(1 - image, zoom=.5, cmap="gray")
+    under = dict(xycoords=ax.get_xaxis_transform(), xybox=(0, -18), boxcoords="offset points", pad=.05)
+    ax.add_artist(AnnotationBbox(small, (place, 0), annotation_clip=False, **under))

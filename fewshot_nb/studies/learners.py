@@ -200,7 +200,7 @@ def draw_readings(
     ax.axvline(20, color="grey", lw=.8, ls=":")
     ax.set(yticks=range(len(order)), yticklabels=order, xlabel="accuracy (%)")
     ax.invert_yaxis()
-    ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+    ax.legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
 
 def draw_learning(
     ax,  # a matplotlib axis
@@ -215,7 +215,7 @@ def draw_learning(
         ax.plot(steps/steps.max(), [100*curve[k] for k in steps], ".-", ms=4, lw=1,
                 color=list(COLOURS.values())[i % len(COLOURS)], label=f"{r.title}, {r.shot}-shot")
     ax.set(xlabel="share of the training", ylabel="validation accuracy (%)")
-    ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+    ax.legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
 
 # %% ../../nbs/api/848_studies_learners.ipynb #f7b42303
 def readings_table(

@@ -170,7 +170,7 @@ def difference_diagram(
         for k, (i, j) in enumerate(_groups(means.to_numpy(), gap)):
             at = len(ranks) + 1.2 + .6*k
             ax.plot([means.iloc[i] - .1, means.iloc[j] + .1], [at, at], lw=3, color=COLOURS["black"])
-        ax.set_yticks(range(len(means)), means.index, fontsize=7)
+        ax.set_yticks(range(len(means)), means.index, fontsize=8.5)
         ax.set(xlabel=f"mean rank in {ranks.shape[1]} cells; bars: no further apart than {gap:.1f}")
         ax.invert_yaxis()
     return ax.figure

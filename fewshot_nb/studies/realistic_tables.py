@@ -165,7 +165,7 @@ def draw_variants(
                     mfc="white" if shot == 1 else None, color=BANK_COLORS[bank], label=f"{features}, {shot}-shot")
     ax.set(xticks=range(len(methods)), ylabel="accuracy (%)")
     ax.set_xticklabels([method_label(m) for m in methods], rotation=25, ha="right")
-    ax.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    ax.legend(fontsize=8.5, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #8a34e093
 def draw_sweep(

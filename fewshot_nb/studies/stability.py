@@ -470,18 +470,20 @@ def comparison_panels(
     "A matplotlib figure: differences of launches with 95 % intervals; filled where they survive Holm's adjustment."
     import matplotlib.pyplot as plt
     with style():
-        fig, axes = plt.subplots(1, len(tables), figsize=(4*len(tables), 2.6), squeeze=False)
+        names = list(dict.fromkeys(name for t in tables.values() for name in t.index))[::-1]  # from below
+        size = 4*len(tables) + .6, .8 + .3*len(names)
+        fig, axes = plt.subplots(1, len(tables), figsize=size, squeeze=False, sharex=True, sharey=True)
         for ax, (title, t) in zip(axes[0], tables.items()):
-            for y, r in zip(range(len(t))[::-1], t.itertuples()):
+            for r in t.itertuples():
+                y = names.index(r.Index)
                 colour = COLOURS["vermillion" if r.p < .05 else "blue"]
                 ax.plot([100*r.lower, 100*r.upper], [y, y], color=colour, lw=1.5)
                 ax.plot(100*r.estimate, y, "o", ms=5, color=colour, mfc=colour if r.p_holm < .05 else "white")
                 ax.annotate(f"p {r.p:.2f}, Holm {r.p_holm:.2f}", (1.02, y), xycoords=("axes fraction", "data"),
-                            fontsize=7, va="center")
+                            fontsize=8.5, va="center")
             ax.axvspan(-100*margin, 100*margin, color="#dddddd", lw=0, zorder=0)
             ax.axvline(0, color="black", lw=.6)
-            ax.set(yticks=range(len(t))[::-1], title=title, xlabel="launch 1 - launch 2 (points)")
-            ax.set_yticklabels(t.index)
+            ax.set(yticks=range(len(names)), yticklabels=names, title=title, xlabel="launch 1 - launch 2 (points)")
     return fig
 
 # %% ../../nbs/api/845_studies_stability.ipynb #994a2719
@@ -503,7 +505,7 @@ def run_panels(
                         mfc="none", color=inks[c], label=f"{c}" if launch == 1 else None)
             ax.set(title=setup, xticks=range(len(seeds)), xticklabels=seeds, xlabel="seed")
         axes[0, 0].set_ylabel("5-way 5-shot accuracy (%)")
-        axes[0, -1].legend(title="configuration", fontsize=7, title_fontsize=7, bbox_to_anchor=(1, 1))
+        axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5, bbox_to_anchor=(1, 1))
     return fig
 
 # %% ../../nbs/api/845_studies_stability.ipynb #2d4e201c

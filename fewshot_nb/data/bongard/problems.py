@@ -197,7 +197,7 @@ def problem_sheet(
     for ax, k in places + [(ax, k) for ax, (k, _) in tests]:
         ax.imshow(images[k], cmap="gray", vmin=0, vmax=255)
         ax.set(xticks=[], yticks=[])
-    for ax, (_, words) in tests: ax.set_xlabel(words, fontsize=8)
+    for ax, (_, words) in tests: ax.set_xlabel(words, fontsize=8.5)
     for column, text in ((1, "set A"), (5, "set B")): axes[0, column].set_title(text, fontsize=9)
     told = f"{PROBLEM_KINDS[problems.kinds[number]]}: {problems.concepts[number]}"
     fig.suptitle(told if answer else "What do the pictures of set A share?", fontsize=9, y=1.)
