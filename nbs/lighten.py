@@ -22,6 +22,8 @@ def lighter(
     del parts[2::3]
     return "".join(parts)
 
+made = Path(os.environ.get("QUARTO_PROJECT_OUTPUT_DIR", "_docs"))
 for name in os.environ.get("QUARTO_PROJECT_OUTPUT_FILES", "").split("\n"):
     path = Path(name.strip())
+    if not path.is_file(): path = made/path  # seen from the project, or from its output
     if path.suffix == ".html": path.write_text(lighter(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -160,8 +160,7 @@ def _facts(row):
               for o in row["others"]]
     return [("the paper", f"{_text(row.get('published'))} ({_text(row.get('where'))})"),
             ("here", _text(f"{row.get('ours') or ''}{interval}{measures}".removeprefix("; "))),
-            ("why", _text(row.get("why"))),
-            ("rule", _text(row.get("rule"))),
+            ("why", _text(row.get("why"))), ("rule", _text(row.get("rule"))),
             ("false passes", _false_pass(row)), ("power", _text(row.get("power"))),
             ("measured in", _experiment_link(row)),
             ("setting", _where(row)), ("rows", _text(_origin(row))), ("but", _text(row.get("provenance"))),
