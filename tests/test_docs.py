@@ -389,7 +389,7 @@ return [document.documentElement.scrollWidth, mute, faint.slice(0, 5).map(String
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("page", [
     "index", "claims", "gallery", "exp_beta", "exp_stability", "exp_diversity", "tutorials/draw_me_another_one",
-    "api/inference.transductive"])
+    "api/490_inference_transductive"])
 def test_a_page_can_be_read_on_a_phone(site, phone, page, dark):
     phone.get(f"{site[0]}/{page}.html")
     turn = "document.querySelector('.quarto-color-scheme-toggle').click()"
