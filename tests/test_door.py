@@ -57,6 +57,25 @@ def test_the_table_fits(tmp_path, monkeypatch, width):
     assert (tmp_path/"p.png").stat().st_size > 5000
     assert "accuracy: mean accuracy over tasks" in said("evaluate", "f.npz", *LINE, "--explain").stdout
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_transcript_on_the_digits_of_scikit_learn(tmp_path, monkeypatch, width):
+    "What a newcomer sees: one backbone, then two, in a terminal of 80 or 120 characters."
+    from sklearn.datasets import load_digits
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(tmp_path)
+    X, y = load_digits(return_X_y=True)
+    np.savez("digits.npz", features=X.astype("f4"), labels=y)
+    np.savez("half.npz", features=X[:, :32].astype("f4"), labels=y)
+    ask = ["--methods", "simpleshot", "protonet", "--tasks", "100"]
+    one, two = said("evaluate", "digits.npz", *ask).stdout, said("compare", "digits.npz", "half.npz", *ask).stdout
+    for text in (one, two):
+        assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= width
+        assert all(f"5-way {shot}-shot, 75 queries, dirichlet(2), 100 tasks" in text for shot in (1, 5))
+    assert "digits.npz: 1,797 samples of 64 numbers, 10 classes" in one and one.count("* the best") == 2
+    assert "of 2 methods digits is ahead with 2, half is ahead with 0" in two and "for all comparisons shown" in two
+    wide = "s / 1,000"  # the column that a narrow terminal loses first, and is told of
+    assert ("no room for: " + wide in one) == (width == 80) and "± classes" in two
+
 @pytest.mark.parametrize("format, sign", [("markdown", "| method |"), ("latex", r"\toprule"), ("csv", "data,content")])
 def test_a_format_is_alone_on_the_output(tmp_path, format, sign):
     np.savez(tmp_path/"f.npz", x=numbers(), y=WORDS)

@@ -183,7 +183,8 @@ def plot(self: Evaluation,
     import matplotlib.pyplot as plt
     n, lines = len(self.tables), max(len(t.words) for t in self.tables)
     with style():
-        if axes is None: _, axes = plt.subplots(1, n, figsize=(1.4 + 2.8*n, .9 + .24*lines), sharey=True, squeeze=False)
+        size = 1.4 + 2.8*n, 1.2 + .24*lines
+        if axes is None: _, axes = plt.subplots(1, n, figsize=size, sharey=True, squeeze=False)
         axes = np.ravel(axes)
         uneven = self.numbers[self.numbers.marginal != "balanced"]
         kinds = list((uneven if len(uneven) else self.numbers).groupby(["shot", "marginal", "protocol"], sort=False))

@@ -140,7 +140,8 @@ def html(self: ReportTable) -> str:
     head = row(map(html_text.escape, self.words), "th")
     notes = "<br>".join(map(html_text.escape, self._small_print()))
     caption = f"<caption style='text-align:left;white-space:nowrap'>{html_text.escape(self.title)}</caption>"
-    return f"<table>{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table><small>{notes}</small>"
+    table = f"<table>{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+    return f"{table}<small style='display:block;margin-bottom:1.5em'>{notes}</small>"
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #430794e8
 TABLE_WORDS = {  # what a column of the table means
