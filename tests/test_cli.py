@@ -229,7 +229,7 @@ def test_results_that_cannot_be_written(refused, tmp_path, monkeypatch):
     (tmp_path/"file").write_text("")
     for command in ("run", "reproduce"):
         where = ["-p", f"out={tmp_path}/file/out"] if command == "run" else ["--out", tmp_path/"file/out"]
-        assert "Cannot write to the folder" in refused(command, "exp_beta", "--data", "glyphs", *where)
+        assert "'file' is a file: name another" in refused(command, "exp_beta", "--data", "glyphs", *where)
     def forbidden(*args, **kwargs): raise PermissionError(13, "Permission denied")  # as for one who is not root
     monkeypatch.setattr(core.tempfile, "TemporaryFile", forbidden)
     assert "Permission denied" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path/"out")
