@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -365,42 +364,6 @@ def test_pages_ask_nobody_else_for_a_script():
             "<script type=\"application/javascript\">define('jquery', [],function() {return 1})</script>\n"
             f"<dl>\n  <dt>why</dt>\n  <dd>so</dd></dl>{code}<script>own\n  ()</script>")
     assert module.lighter(page) == f"<dl>\n<dt>why\n<dd>so</dl>{code}<script>own\n  ()</script>"
-
-# of a page: how wide it is, pictures without words, and texts that do not stand out from their ground
-SEEN = """
-const light = v => (v /= 255) <= .04045 ? v/12.92 : ((v + .055)/1.055)**2.4
-const shine = c => .2126*light(c[0]) + .7152*light(c[1]) + .0722*light(c[2])
-const colour = text => { const c = text.match(/[\\d.]+/g).map(Number); return c.length < 4 ? [...c, 1] : c }
-const ground = e => { for (; e; e = e.parentElement) {
-  const s = getComputedStyle(e), c = colour(s.backgroundColor)
-  if (s.backgroundImage != 'none' || c[3] > 0 && c[3] < 1) return null
-  if (c[3] == 1) return c } return [255, 255, 255] }
-const faint = [...document.querySelectorAll('main :is(p, a, li, td, th, code, summary, figcaption, h2, em, strong)')]
-  .filter(e => e.checkVisibility() && [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim()))
-  .map(e => { const a = colour(getComputedStyle(e).color), b = ground(e)
-    if (!b || a[3] < 1) return [9]
-    const [x, y] = [shine(a), shine(b)]
-    return [(Math.max(x, y) + .05)/(Math.min(x, y) + .05), e.tagName, e.innerText.slice(0, 30), a, b] })
-  .filter(f => f[0] < 4.5)
-const mute = [...document.images].filter(i => i.checkVisibility() && !i.alt.trim()).map(i => i.src.slice(0, 60))
-return [document.documentElement.scrollWidth, mute, faint.slice(0, 5).map(String)]
-"""
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("page", [
-    "index", "claims", "gallery", "exp_beta", "exp_stability", "exp_diversity", "tutorials/draw_me_another_one",
-    "api/490_inference_transductive"])
-def test_a_page_can_be_read_on_a_phone(site, phone, page, dark):
-    phone.get(f"{site[0]}/{page}.html")
-    turn = "document.querySelector('.quarto-color-scheme-toggle').click()"
-    is_dark = "return !!document.querySelector('html.quarto-dark, body.quarto-dark')"
-    if phone.execute_script(is_dark) != dark: phone.execute_script(turn)
-    assert phone.execute_script(is_dark) == dark
-    for _ in range(30):  # until its sheets are there
-        width, mute, faint = phone.execute_script(SEEN)
-        if (width, mute, faint) == (390, [], []): break
-        time.sleep(.1)
-    assert (width, mute, faint) == (390, [], [])
 
 def test_the_claims_fill_at_most_five_screens_of_a_phone(site, phone):
     phone.get(f"{site[0]}/claims.html")
