@@ -294,7 +294,8 @@ def plot(self: Comparison,
     import matplotlib.pyplot as plt
     n, lines = len(self.tables), self.numbers.method.nunique()*(len(self.backbones) - 1)
     with style():
-        if axes is None: _, axes = plt.subplots(1, n, figsize=(1.6 + 2.6*n, 1.3 + .26*lines), sharey=True, squeeze=False)
+        if axes is None: _, axes = plt.subplots(1, n, figsize=(1.6 + 2.6*n, 1.3 + .26*lines), sharey=True,
+                                        squeeze=False)
         axes = np.ravel(axes)
         kinds = self.numbers.groupby(["shot", "marginal"], sort=False)
         for ax, ((shot, marginal), panel) in zip(axes, kinds):
