@@ -225,6 +225,17 @@ def rows_of_beta(out, n=1):
     results = Results(e.folder("smoke", out, "glyphs"), e.name, e.version, list(settings[0]))
     return results, [results.write([dict(s, diversity=1.5)], seconds=40., setting=s) for s in settings[:n]]
 
+@pytest.mark.parametrize("given, words", [
+    ((), "nothing about the paper"), (("--profile", "committed"), "nothing was computed"),
+    (("--profile", "hours"), "judged in the claims")])
+def test_a_run_ends_with_what_it_shows(given, words, said, tmp_path, monkeypatch):
+    "The README promises that sentence of a run without options, too."
+    def run(self, to, values):
+        (tmp_path/"exp_beta.ipynb").write_text(json.dumps(dict(cells=[])))
+        return tmp_path/"exp_beta.ipynb"
+    monkeypatch.setattr(experiments.Experiment, "run", run)
+    assert words in said("run", "exp_beta", *given)[0]
+
 def test_results_that_cannot_be_written(refused, tmp_path, monkeypatch):
     (tmp_path/"file").write_text("")
     for command in ("run", "reproduce"):

@@ -402,12 +402,12 @@ class OpenExperiment:
     @property
     def name(self) -> str:
         "The name of the experiment, exp_beta for instance."
-        return self.about.name  # exp_beta
+        return self.about.name
 
     @property
     def is_committed(self) -> bool:
         "Whether the table came with the package."
-        return self.asked == "committed"  # whether the table came with the package
+        return self.asked == "committed"
 
     def __getattr__(self, name):
         "`judge` and `keep` are of a later chapter, which is loaded when one of them is first asked for."

@@ -34,6 +34,14 @@ def _parameter(node, lines):
     default = ast.unparse(node.value) if node.value else ""
     return dict(type=ast.unparse(node.annotation), default=default, help=after.partition("#")[2].strip())
 
+# %% ../../nbs/api/515_engine_notebook.ipynb #def00517
+@patch
+def default(self: Experiment,
+    name: str,  # of a parameter
+):
+    "The value that a parameter of the notebook has when none is given; None where there is no such parameter."
+    return ast.literal_eval(self.parameters().get(name, {}).get("default") or "None")
+
 # %% ../../nbs/api/515_engine_notebook.ipynb #18687418
 _TYPES = dict(int=int, float=float, bool=bool, str=str, list=list, dict=dict)
 _EXAMPLES = dict(int="3", float="0.5", bool="true", list="[1, 2]")

@@ -6,7 +6,7 @@
 __all__ = ['ENGINES', 'on_this_machine', 'reproduce', 'reproduce_shard', 'plain_text', 'job_logs']
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #d35c2bf3
-import ast, contextlib, json, re, sys, threading, time
+import contextlib, json, re, sys, threading, time
 from dataclasses import asdict
 from ..core import InputError, choose, cores, writable
 from .experiment import find_experiment, read_notebook, results_root, working_folder
@@ -218,8 +218,8 @@ def reproduce_shard(
 # %% ../../nbs/api/530_engine_reproduce.ipynb #2685f494
 def _sharded(plan, profile, out, seed, given, n):
     "The grid of a plan in n shards: every setting with all columns that name its rows."
-    e, data, known = plan.experiment, plan.draw.parameters["data"], plan.experiment.parameters()
-    values = {k: given.get(k, ast.literal_eval(known[k]["default"] or "None")) for k in e.labels}
+    e, data = plan.experiment, plan.draw.parameters["data"]
+    values = {k: given.get(k, e.default(k)) for k in e.labels}
     labels = dict(profile=profile, data=plan.source, **e.label_values(data, values))
     results = Results(e.folder(profile, out, plan.source), e.name, e.version, e.keys(profile), content=plan.content)
     return ShardedGrid(results, tuple({**labels, **s} for s in e.grid(profile, seed)), n)

@@ -583,8 +583,8 @@ class _GrowingPack:
     def end(self, path, about):
         "Write the list of parts, and give the file its name."
         self.write()
-        text = json.dumps(dict(about, provenance=[], parts=[]))
-        self.writer.add_key_value_metadata({_META: text.replace('"parts": []', f'"parts": [{", ".join(self.listed)}]')})
+        about = json.dumps(dict(about, provenance=[])).removesuffix("}")  # the list goes in as it is written already
+        self.writer.add_key_value_metadata({_META: f'{about}, "parts": [{", ".join(self.listed)}]}}'})
         self.writer.close()
         with written_whole(path) as part: os.replace(self.file, part)
 
