@@ -45,6 +45,42 @@ def test_any_file_gives_the_same_tasks(name, tmp_path):
     true = t[t.marginal != "balanced"].set_index("method").accuracy.to_dict()
     assert found == pytest.approx(true, abs=1e-6)
 
+def csv_with(path, **more):
+    import pandas as pd
+    pd.DataFrame(numbers()).assign(label=WORDS, **more).to_csv(path, index=False)
+
+@pytest.mark.parametrize("more, words", [
+    (dict(city="Ulm"), "columns that are neither features nor labels: city; left out"),
+    (dict(a="b", c="d", e="f", g="h"), "neither features nor labels: a, c, e and 1 more; left out"),
+    (dict(number=np.arange(400)), "f.csv counts its rows in number: left out"),
+    (dict(number=np.arange(1, 401)), "f.csv counts its rows in number: left out")])
+def test_columns_that_nobody_uses_are_named(tmp_path, more, words):
+    from fewshot_nb.data.features import feature_arrays
+    csv_with(tmp_path/"f.csv", **more)
+    with pytest.warns(UserWarning) as noted: found = feature_arrays(tmp_path/"f.csv")
+    assert len(noted) == 1 and words in str(noted[0].message) and "\n" not in str(noted[0].message)
+    assert np.allclose(found["features"], numbers()) and found["labels"].tolist() == WORDS.tolist()
+
+def test_words_among_numbers_and_two_candidates_are_refused(tmp_path, recwarn):
+    import pandas as pd
+    from fewshot_nb.data.features import feature_arrays
+    csv_with(tmp_path/"f.csv", more=["1.5"]*399 + ["1,5"])
+    with pytest.raises(InputError, match="column more of f.csv has words among its numbers, such as '1,5'"):
+        feature_arrays(tmp_path/"f.csv")
+    table = pd.DataFrame(numbers()).assign(species=WORDS, city="Ulm")
+    table.to_csv(tmp_path/"g.csv", index=False)
+    with pytest.raises(InputError, match=r"several arrays that may be the labels, species \(400,\), city"):
+        feature_arrays(tmp_path/"g.csv")
+    (tmp_path/"y.txt").write_text("\n".join(WORDS))
+    with pytest.warns(UserWarning, match="neither features nor labels: species, city"):
+        assert feature_arrays(tmp_path/"g.csv", tmp_path/"y.txt")["labels"].tolist() == WORDS.tolist()
+    table.drop(columns="city").to_csv(tmp_path/"h.csv", index=False)
+    assert feature_arrays(tmp_path/"h.csv")["labels"].tolist() == WORDS.tolist()
+    pd.DataFrame(dict(emb=list(numbers()), species=WORDS)).to_parquet(tmp_path/"i.parquet")
+    found = feature_arrays(tmp_path/"i.parquet")  # one column of vectors, whatever it is called
+    assert np.allclose(found["features"], numbers()) and found["labels"].tolist() == WORDS.tolist()
+    assert not [w for w in recwarn if "h.csv" in str(w.message) or "i.parquet" in str(w.message)]
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_fits(tmp_path, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))

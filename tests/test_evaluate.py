@@ -401,7 +401,28 @@ def test_kept_rows_choose_their_engine_by_the_request(monkeypatch):
     assert engines([], False) == engines(kernels, True) == ["torch"]*3
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize("files", [["evaluate", "mine.npz"], ["compare", "mine.npz", "other.npz"]])
+def test_ctrl_c_shows_what_is_there_and_says_once_how_to_go_on(tmp_path, monkeypatch, capsys, files):
+    from fewshot_nb.cli.main import main
+    keep, kept = module._keep, []
+    for seed, name in enumerate(("mine.npz", "other.npz")): saved(tmp_path/name, cloud(seed=seed))
+    def interrupted(*args):
+        keep(*args)
+        kept.append(1)
+        if len(kept) == 2: raise KeyboardInterrupt
+    monkeypatch.setattr(module, "_keep", interrupted)
+    line = [files[0], *(str(tmp_path/f) for f in files[1:]), "--methods", "protonet", "bd-cspn", "--tasks", "20",
+            "--shots", "1", "--queries", "10", "--out", str(tmp_path/"out")]
+    with pytest.raises(SystemExit) as e: main(line)
+    out, err = capsys.readouterr()
+    assert e.value.code == 130 and err.lower().count("stopped") == 1 and "the same command goes on from there" in err
+    assert "320 samples of 12 numbers" in out and "accuracy" in out and f"rows are kept in {tmp_path/'out/rows'}" in err
+    assert not (tmp_path/"out/table.csv").exists()
+    monkeypatch.setattr(module, "_keep", keep)
+    with pytest.raises(SystemExit) as e: main(line)
+    assert e.value.code == 0 and "stopped" not in capsys.readouterr().err.lower()
+
+def test_ctrl_c_through_typer(tmp_path, monkeypatch):
     path, keep = saved(tmp_path/"mine.npz", cloud()), module._keep
     def interrupted(*args):
         keep(*args)
@@ -409,7 +430,6 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_keep", interrupted)
     done = command(path, "--out", tmp_path/"out")
     assert done.exit_code == 130 and "the same command goes on from there" in done.output
-    assert not (tmp_path/"out/table.csv").exists()
     monkeypatch.setattr(module, "_keep", keep)
     assert command(path, "--out", tmp_path/"out").exit_code == 0
 

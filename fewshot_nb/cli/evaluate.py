@@ -296,7 +296,6 @@ def _evaluate_file(asked):
     "From a file of features to rows, table and picture."
     import time
     from fewshot_nb.data.features import features
-    from fewshot_nb.evaluation.tables import print_anywhere
     start, data = time.perf_counter(), features(asked.path, asked.split, asked.base, asked.labels)
     if asked.tune and data.validation is None:
         raise InputError("--tune needs validation classes: give --split with a validation part.")
@@ -306,10 +305,7 @@ def _evaluate_file(asked):
     if data.base_mean is None: tell("without base features: methods that centre take the support mean", asked.shown)
     try: rows = _evaluated(asked, data)
     except KeyboardInterrupt:
-        _show_what_is_there(asked, data.novel)
-        print_anywhere(f"Stopped. The rows so far are in {asked.out/'rows'}: the same command goes on from there.",
-                       sys.stderr)
-        raise typer.Exit(130) from None
+        _end_with_what_is_there(asked.out, [data.novel], asked.shown)
     picture = _update_files(asked.out)
     _show_tables(rows, data, asked)
     files = "table.csv, drops.png" if picture else "table.csv"
@@ -381,13 +377,18 @@ def _first_tables(bank, shown):
     return None if os.environ.get("FEWSHOT_QUIET") else show
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #stopped
-def _show_what_is_there(asked, bank):
-    "The tables of all rows in the folder that are of these features."
+def _end_with_what_is_there(out, banks, shown):
+    "After Ctrl-C: the tables of all rows in the folder that are of these features, and how to go on."
     from fewshot_nb.evaluation.evaluate import evaluation_results
     from fewshot_nb.evaluation.front import Evaluation
-    rows = evaluation_results(asked.out/"rows").read()
-    rows = rows[rows.content == bank.fingerprint] if len(rows) else rows
-    if len(rows): show_table(Evaluation(rows, bank, asked.shown.sort), asked.shown)
+    from fewshot_nb.evaluation.tables import print_anywhere
+    rows = evaluation_results(out/"rows").read()
+    there = [(bank, rows[rows.content == bank.fingerprint]) for bank in banks] if len(rows) else []
+    for bank, mine in there:
+        if len(mine): show_table(Evaluation(mine, bank, shown.sort or "accuracy"), replace(shown, plot=None))
+    print_anywhere(f"Stopped: {len(rows):,} rows are kept in {out/'rows'}, and the same command goes on from there.",
+                   sys.stderr)
+    raise SystemExit(130)  # and not typer.Exit, after which `main` would say it again
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #df418864
 def _tuned(asked, data, spec):
@@ -528,8 +529,7 @@ def _show_comparison(found, out, methods, specs, tasks, seed, device, shown):
     from fewshot_nb.evaluation.evaluate import evaluate
     try: rows = [evaluate(f, methods, specs, tasks, seed, device, out=out/"rows") for f in found.values()]
     except KeyboardInterrupt:
-        tell(f"Stopped. The rows so far are in {out/'rows'}: the same command goes on from there.", shown)
-        raise typer.Exit(130) from None
+        _end_with_what_is_there(out, [f.novel for f in found.values()], shown)
     labels = next(iter(found.values())).novel.labels
     show_table(Comparison(pd.concat(rows, ignore_index=True), labels, list(found)), shown)
     tell(f"\n{sum(map(len, rows)):,} rows in {out/'rows'}", shown)

@@ -7,7 +7,7 @@ __all__ = ['FEATURE_NAMES', 'FEATURE_FILES', 'SHIPPED_FEATURES', 'PARTS', 'featu
            'feature_arrays', 'disjoint_split', 'class_list', 'read_split', 'Features', 'features', 'features_of_arrays']
 
 # %% ../../nbs/api/125_data_features.ipynb #7426d3e7
-import csv, difflib, io
+import csv, difflib, io, warnings
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -120,29 +120,55 @@ def _npz(path):
 
 def _parquet(path):
     import pandas as pd
-    return _columns(pd.read_parquet(path))
+    return _columns(pd.read_parquet(path), path.name)
 
 def _csv(path):
     import pandas as pd
-    return _columns(pd.read_csv(path))
+    return _columns(pd.read_csv(path), path.name)
 
 # %% ../../nbs/api/125_data_features.ipynb #235f772a
-def _columns(t):
-    "The columns of a table by name, in lower case; all other columns of numbers are the features."
+def _columns(t, source):
+    "The columns of a table by name, ours in lower case. Without vectors the numbers are the features."
     t = t.rename(columns=lambda name: str(name).lower() if str(name).lower() in _KNOWN else str(name))
-    known = _KNOWN
-    found = {c: _column(t[c]) for c in t if c in known}
-    if not known.intersection(FEATURE_NAMES["features"]) & set(t):  # a column for each dimension
-        rest = t[[c for c in t if c not in known]]
-        found["features"] = rest.select_dtypes("number").to_numpy()
-        words = rest.select_dtypes(exclude="number")
-        if not known.intersection(FEATURE_NAMES["labels"]) & set(t): found |= {c: _column(words[c]) for c in words}
-    return found
+    rest = _without_row_numbers(t[[c for c in t if c not in _KNOWN]], source)
+    found = {c: _column(t[c]) for c in t if c in _KNOWN}
+    others, numbers = {c: _column(rest[c]) for c in rest}, list(rest.select_dtypes("number"))
+    vectors = set(FEATURE_NAMES["features"]) & set(found) or any(a.ndim == 2 for a in others.values())
+    if vectors or not numbers: return found | others
+    return found | {c: a for c, a in others.items() if c not in numbers} | dict(features=rest[numbers].to_numpy())
 
 def _column(column) -> np.ndarray:
     "A column of numbers or words as an array; one of vectors as a table."
     vectors = column.dtype == object and len(column) and np.ndim(column.iloc[0]) == 1
     return np.stack(column) if vectors else column.to_numpy()
+
+# %% ../../nbs/api/125_data_features.ipynb #5e0b7c32
+def _without_row_numbers(t, source):
+    "A table without the columns that only count its rows, which pandas writes unasked."
+    n = np.arange(len(t))
+    counting = [c for c in t.select_dtypes("integer") if len(t) > 2 and any((t[c] == n + k).all() for k in (0, 1))]
+    if counting: warnings.warn(f"{source} counts its rows in {_listed(counting)}: left out.")
+    return t.drop(columns=counting)
+
+def _tell_left_out(columns, source):
+    "Name the columns that nobody uses; one that is mostly numbers is refused."
+    for name, values in columns.items():
+        if not (values.ndim == 1 and values.dtype.kind in "OUST"): continue
+        words = [v for v in values.tolist() if not _is_number(v)]
+        if len(words) <= len(values)/2:
+            raise InputError(f"The column {name} of {source} has words among its numbers, such as {words[0]!r}: mend "
+                             "them, or take the column out.")
+    if columns:
+        warnings.warn(f"{source} has columns that are neither features nor labels: {_listed(columns)}; left out.")
+
+def _is_number(value) -> bool:
+    try: return float(value) is not None
+    except (TypeError, ValueError): return False
+
+def _listed(names) -> str:
+    "Up to three names, and how many more."
+    names = list(names)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 # %% ../../nbs/api/125_data_features.ipynb #7b0eaedc
 def _safetensors(path):
@@ -199,14 +225,15 @@ def feature_arrays(
         why = str(e).splitlines()[0].split(". ")[0].rstrip(".") if str(e) else type(e).__name__
         raise InputError(f"{str(path)!r} cannot be read as a {path.suffix} file ({why}): it may be cut short or of "
                          "another kind, or hold Python objects; save plain arrays again.") from None
-    found = _under_our_names(found, path.name)
+    found, rest = _under_our_names(found, path.name, guess=("features",) if labels else ("features", "labels"))
+    if path.suffix.lower() in (".csv", ".parquet"): _tell_left_out(rest, path.name)
     labels = labels or (_labels_beside(path) if "labels" not in found else None)
     if labels: found["labels"] = _labels_in(labels)
     return found
 
 # %% ../../nbs/api/125_data_features.ipynb #93023298
-def _under_our_names(found, source) -> dict:
-    "The arrays that count, by our names; two arrays for one thing are refused unless they are the same."
+def _under_our_names(found, source, guess=("features", "labels")) -> tuple:
+    "The arrays that count, by our names, and the rest; two for one thing are refused unless they are the same."
     found = {name.lower() if name.lower() in _KNOWN else name: a for name, a in found.items()}
     ours = {}
     for name, theirs in FEATURE_NAMES.items():
@@ -216,9 +243,9 @@ def _under_our_names(found, source) -> dict:
                              "keep one of them.")
         if there: ours[name] = found[there[0]]
     rest = {name: a for name, a in found.items() if name not in _KNOWN and hasattr(a, "shape")}
-    for what in ("features", "labels"):
-        if what not in ours and (guess := _guessed(what, rest, ours, source)) is not None: ours[what] = rest.pop(guess)
-    return ours
+    for what in guess:
+        if what not in ours and (name := _guessed(what, rest, ours, source)) is not None: ours[what] = rest.pop(name)
+    return ours, rest
 
 # %% ../../nbs/api/125_data_features.ipynb #22582c1a
 def _guessed(what, arrays, ours, source):
