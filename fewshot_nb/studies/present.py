@@ -224,7 +224,7 @@ def present_measures(
     twenty = rows[rows.way == 20]
     if not len(twenty):
         gate = f"the grid ends at {rows.way.max()} ways, the claims speak of 20"
-        return {f"K{i}": Measure(gate=gate) for i in range(1, 8)}
+        return {f"K{i}": Measure(gate=gate) for i in range(1, 9)}
     told = twenty[(twenty.method == "paddle") & (twenty.knowledge == "formula") & (twenty.present == 2)]
     blind = twenty[(twenty.knowledge == "unknown") & (twenty.method == best_validated(rows))]
     gifts = {m: _estimate(part, "gift") for m, part in twenty[twenty.knowledge == "oracle"].groupby("method")}
@@ -238,6 +238,7 @@ def present_measures(
 def _later_measures(twenty):
     "Of learned weights, and of ways that are unknown, where there are such rows."
     learned = twenty[(twenty.method == "unem") & (twenty.knowledge == "unknown")]
-    wayless = twenty[(twenty.method == "paddle") & (twenty.knowledge == "unknown way")]
-    found = {"K6": (learned, "over_paddle"), "K7": (wayless, "way_cost")}
+    wayless = twenty[twenty.knowledge == "unknown way"]
+    found = {"K6": (learned, "over_paddle"), "K7": (wayless[wayless.method == "paddle"], "way_cost"),
+             "K8": (wayless[wayless.method == "alpha-tim"], "way_cost")}
     return {id: Measure(_estimate(part, column), unit="classes") for id, (part, column) in found.items() if len(part)}
