@@ -84,6 +84,31 @@ def test_ici_compiled_is_ici():
 
 
 @pytest.mark.skipif(not has_numba(), reason="numba is not installed")
+def test_ici_compiled_differs_only_where_a_pseudo_label_is_a_tie(monkeypatch):
+    "Float32 carries these logits to 1e-4; a query whose two best are nearer may go to either, and others follow it."
+    from fewshot_nb.inference import beyond
+    margins, regression = [], beyond.logistic_regression
+    def noted(gram, y, used, *args, **kwargs):
+        a, logits = regression(gram, y, used, *args, **kwargs)
+        top = logits[..., 25:].topk(2, dim=1).values  # all queries: the labels of those in use are fitted anew
+        margins.append((top[:, 0] - top[:, 1]).min().item())
+        return a, logits
+    monkeypatch.setattr(beyond, "logistic_regression", noted)
+    m, smallest, same = method("lr+ici"), [], []
+    for seed, tasks in (2, (115, 5)), (4, (11, 0)):
+        support, labels, query, _ = gaussian_tasks(242, n_query=300, dim=512, dirichlet=2, spread=4, seed=seed)
+        for t in tasks:
+            s, y, q = support[t:t + 1], labels[t:t + 1], query[t:t + 1]
+            margins.clear()
+            exact = replace(m, engine="torch")(s.double(), y, q.double()).argmax(-1)
+            smallest.append(min(margins[:-1]))
+            same.append(bool((replace(m, engine="numba")(s, y, q).argmax(-1) == exact).all()))
+    smallest, same = np.array(smallest), np.array(same)
+    assert (smallest[[0, 2]] < 1e-4).all() and (smallest[[1, 3]] > 1e-4).all()  # two ties among 484 tasks, two others
+    assert same[smallest > 1e-4].all()
+
+
+@pytest.mark.skipif(not has_numba(), reason="numba is not installed")
 @pytest.mark.parametrize("shape", [
     dict(way=5, shot=5, dim=64), dict(way=3, shot=1, n_query=50, dim=17), dict(way=2, shot=7, n_query=9, dim=640),
     dict(way=12, shot=1, n_query=61, dim=33)])
