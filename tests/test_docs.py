@@ -105,6 +105,16 @@ def test_options_of_cells_are_yaml(path):
         except yaml.YAMLError as error: pytest.fail(f"{path.name} {cell['id']}: {error}")
         for name in "fig-alt", "fig-cap": assert isinstance(read.get(name, ""), str), (path.name, cell["id"], name)
 
+def test_every_figure_has_a_caption_and_is_told_in_words():
+    "The caption says how to read it, the alternative text what it shows to whom cannot see it."
+    lacking = []
+    for path in sorted((root/"nbs").rglob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if not any("image/png" in o.get("data", {}) for o in cell.get("outputs", ())): continue
+            said = yaml.safe_load("\n".join(re.findall(r"^#\| *([\w-]+: .*)$", "".join(cell["source"]), re.M))) or {}
+            lacking += [f"{path.name} {cell['id']}: {n}" for n in ("fig-alt", "fig-cap") if not said.get(n)]
+    assert not lacking, lacking
+
 def test_every_notebook_has_a_page(site):
     _, folder = site
     notebooks = {p.stem for p in (root/"nbs").rglob("*.ipynb") if "results" not in p.parts}
@@ -364,6 +374,25 @@ def test_pages_ask_nobody_else_for_a_script():
             "<script type=\"application/javascript\">define('jquery', [],function() {return 1})</script>\n"
             f"<dl>\n  <dt>why</dt>\n  <dd>so</dd></dl>{code}<script>own\n  ()</script>")
     assert module.lighter(page) == f"<dl>\n<dt>why\n<dd>so</dl>{code}<script>own\n  ()</script>"
+
+def test_every_picture_of_the_site_is_told_in_words(site):
+    _, folder = site
+    mute = []
+    for path in sorted(folder.rglob("*.html")):
+        for image in BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser").find_all("img"):
+            if not image.get("alt", "").strip(): mute.append(f"{path.name}: {image.get('src', '')[:40]}")
+    assert not mute, mute
+
+def test_no_page_is_wider_than_a_phone(site, phone):
+    "All pages of results and tutorials, and every third chapter; what is wide scrolls by itself."
+    address, folder = site
+    chapters = sorted((folder/"api").glob("*.html"))[::3]
+    wide = {}
+    for path in [*sorted(folder.glob("*.html")), *sorted((folder/"tutorials").glob("*.html")), *chapters]:
+        phone.get(f"{address}/{path.relative_to(folder)}")
+        width = phone.execute_script("return document.documentElement.scrollWidth")
+        if width != 390: wide[path.name] = width
+    assert not wide, wide
 
 def test_the_claims_fill_at_most_five_screens_of_a_phone(site, phone):
     phone.get(f"{site[0]}/claims.html")
