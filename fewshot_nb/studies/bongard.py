@@ -21,6 +21,7 @@ from ..data.bongard.abstract import attribute_pictures
 from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.problems import PROBLEM_KINDS, PROBLEM_SPLITS
 from ..data.bongard.render import PictureBank
+from ..models.core import computed_in
 from ..models.bongard_solvers import SOLVERS, ResNet15, bongard_solver
 from ..models.program_synthesis import ProgramSynthesis, synthesis_network
 from ..papers import published_claims, published_table
@@ -98,6 +99,7 @@ class SolverSettings:
     moco_length: int = 65_536  # pictures in the queue
     ps_steps: int = 100_000  # of program synthesis, for pre-training
     ps_batch: int = 128  # pictures a step
+    precision: str = "float32"  # one of `PRECISIONS`: of the backbone, in all its trainings
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #b2dc68eb
 @functools.lru_cache(2)
@@ -108,12 +110,13 @@ def _pretrain(s, model, bank, device, file):
     "Pre-train the backbone of a Meta-Baseline; returns what its own training told."
     common = dict(seed=s.seed, device=device)
     if s.method == "Meta-Baseline-MoCo":
-        fresh = bongard_solver(s.method, 1/s.alpha, s.seed).net
+        fresh = computed_in(bongard_solver(s.method, 1/s.alpha, s.seed).net, s.precision)
         net, _ = train_moco(fresh, bank, steps=s.moco_steps, batch=s.moco_batch, queue=s.moco_length,
                             checkpoint=file("moco"), **common)
         model.net.load_state_dict(net.state_dict())
     if s.method != "Meta-Baseline-PS": return {}
     fresh = synthesis_network(1/s.alpha, seed=s.seed)
+    computed_in(fresh.net, s.precision)
     net, state = train_synthesis(fresh, bank, steps=s.ps_steps, batch=s.ps_batch, checkpoint=file("ps"), **common)
     model.net.load_state_dict(net.net.state_dict())
     return dict(ps_loss=state.history[-1]["loss"] if state.history else float("nan"), ps_seconds=state.seconds)
@@ -170,6 +173,7 @@ def solver_row(
     def file(what): return folder and Path(folder)/f"{s.variant}-{s.method}-{s.alpha:g}-{s.seed}.{what}.pt"
     train = problems.part("train")
     model, bank = bongard_solver(s.method, 1/s.alpha, s.seed), train.bank(s.size, device)
+    computed_in(model.net, s.precision)
     row = _pretrain(s, model, bank, device, file)
     seen = train.part(rng(problem_seed, "seen").permutation(len(train))[:600])  # with the queries as released
     parts = dict(train=seen, **{name: problems.part(part) for name, part in TEST_PARTS.items()})

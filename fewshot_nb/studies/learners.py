@@ -17,7 +17,7 @@ from ..core import (InputError, choose, device as named_device, made_once, read_
                              settings_from)
 from ..data.augmentation import Augmentation
 from ..evaluation.intervals import over_tasks
-from ..models.core import BATCH_NORMS
+from ..models.core import BATCH_NORMS, computed_in
 from ..models.residual import photograph_backbone
 from ..plots import COLOURS
 from ..samplers import TaskSpec, task_stream
@@ -50,6 +50,7 @@ class LearnerSetting:
     tuned_tasks: int = 200  # instead, for Entropy-min, which trains for each
     classes: int = 0  # of each part; 0: all
     per_class: int = 0  # images of each class; 0: all
+    precision: str = "float32"  # one of `PRECISIONS`: of the backbone, in training and afterwards
 
 # %% ../../nbs/api/848_studies_learners.ipynb #d70e2db2
 # long: a training from its setting to its file
@@ -63,8 +64,9 @@ def trained_backbone(
     "The backbone that a setting's learner stands on."
     base, validation, _ = base_training_banks(which, str(data), s.side, s.side, s.classes, s.per_class)
     about = [which, s.backbone, s.seed, s.side, s.epochs, s.base_batch, s.base_lr, s.smallest, s.classes, s.per_class]
+    if s.precision != "float32": about.append(s.precision)
     name = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:12]
-    net = photograph_backbone(s.backbone, (base.shape[0], s.side, s.side), s.seed)
+    net = computed_in(photograph_backbone(s.backbone, (base.shape[0], s.side, s.side), s.seed), s.precision)
     def make():
         epoch = base.n//s.base_batch
         if epoch < 1:
@@ -109,7 +111,7 @@ def _trained(s, which, data, folder, device):
     learner, state = train_table_learner(
         s.learner, base, steps=s.steps or None, lr=s.lr or None, batch=s.batch or None, seed=s.seed, device=device,
         checkpoint=checkpoint, backbone=s.backbone, net=net, shot=s.shot, way=s.way or None,
-        validation=validation if preset.steps else None, look=s.look)
+        validation=validation if preset.steps else None, look=s.look, precision=s.precision)
     checkpoint.unlink(missing_ok=True)
     if state is None: return learner, curve, 0.
     return learner, {h["step"]: dict(validation=h["accuracy"]) for h in state.watch.history}, state.seconds

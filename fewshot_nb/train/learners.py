@@ -16,7 +16,7 @@ from jaxtyping import Float
 from ..core import InputError, choose
 from ..data.bank import Bank
 from ..models.backbones import Conv4
-from ..models.core import BATCH_NORMS, embed, evaluating, fresh
+from ..models.core import BATCH_NORMS, computed_in, embed, evaluating, fresh
 from ..models.heads import prototype_logits
 from ..models.metric import Learner, PrototypicalNet
 from ..models.residual import photograph_backbone
@@ -107,6 +107,7 @@ def table_learner(
     backbone: str = "conv4",  # one of `models.residual.BACKBONES`
     seed: int = 0,  # of the weights
     net: nn.Module | None = None,  # a trained backbone, for those that stand on one
+    precision: str = "float32",  # one of `PRECISIONS`: of a backbone that is trained with the learner
 ) -> nn.Module:
     "A fresh learner for 5-way tasks: a function of its seed, and of the backbone where it stands on one."
     if choose(name, TABLE_LEARNERS, "learner").on_backbone:
@@ -116,9 +117,9 @@ def table_learner(
         if name == "sib": return OnBackbone(net, fresh(SIB, seed, dim=net.dim))
         return NearestMean(net) if name == "nearest-mean" else FineTuned(net)
     if name.startswith("maml"):
-        def make(): return TaskClassifier(_body(backbone, shape, seed, 32))
+        def make(): return TaskClassifier(computed_in(_body(backbone, shape, seed, 32), precision))
         return MAML(fresh(make, seed), first_order=name.endswith("first-order"), norm="query")
-    body = _body(backbone, shape, seed)
+    body = computed_in(_body(backbone, shape, seed), precision)
     return PrototypicalNet(body) if name == "protonet" else fresh(Versa, seed, net=body)
 
 def _body(backbone, shape, seed, conv4_width=64):
@@ -157,10 +158,11 @@ def train_table_learner(
     validation=None,  # a `Bank` of other classes to watch; the best weights are returned
     look: int = 500,  # steps between two looks
     n_validation: int = 200,  # tasks of a look
+    precision: str = "float32",  # one of `PRECISIONS`: of a backbone that is trained here
 ) -> tuple:  # (learner in evaluation mode, State with its history, or None where nothing is trained)
     "Train a learner of Tables 1-2 by episodes; killed and resumed it ends with the same bits on a CPU."
     preset = published_training(name, shot)
-    learner = table_learner(name, bank.shape, backbone, seed, net)
+    learner = table_learner(name, bank.shape, backbone, seed, net, precision)
     if not preset.steps: return learner.to(device).eval(), None
     way = way or preset.way
     how = LearnerTraining(way=way, shot=shot, n_query=each*way, look=look, n_validation=n_validation,

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 from ..core import InputError, progress, refuse_foreign, rng, torch_rng, written_whole
+from ..models.core import precision_of
 
 # %% ../../nbs/api/350_train_loop.ipynb #af185ef1
 class State:
@@ -54,6 +55,8 @@ def _fingerprint(state, settings):
               if isinstance(v, Tensor)}
     weights = sha256(json.dumps(shapes).encode()).hexdigest()[:16]
     whole = dict(settings or {}, seed=state.seed, parts=sorted(state.parts), weights=weights)
+    half = [n for n, p in modules.items() if any(precision_of(m) != "float32" for m in p.modules())]
+    if half: whole["half_precision"] = sorted(half)
     return json.loads(json.dumps(whole, default=str))
 
 # %% ../../nbs/api/350_train_loop.ipynb #9bf8ede3
