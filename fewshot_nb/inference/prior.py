@@ -320,6 +320,8 @@ class LPPlusPlus(PriorMethod):
     start: float = 250.  # the text's weight at first, over its mean cosine
     scale: float = 100.  # what logits are divided by
     name, title, source = "lp++", "LP++", "Huang et al. 2024"
+    verified_by = ("FereshteShakeri/FewShot-CLIP-Strong-Baseline@f81054f LinearProbe_P2, its last state, bias from 0: "
+                   "5,520 of 5,520 queries once its gradients of alpha no longer add up; 5,516 as it is")
 
     def __post_init__(self):
         for field in ("steps", "every"): check_whole(field, getattr(self, field), 1)

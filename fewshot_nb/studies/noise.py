@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NoiseSettings', 'simulated_bank', 'noise_row', 'class_spread', 'units_needed', 'over_data_sets',
-           'published_differences', 'surviving_share', 'is_difference', 'cell_names', 'auto_tasks',
-           'published_survival', 'noise_measures']
+           'published_differences', 'surviving_share', 'is_difference', 'cell_names', 'ratio_interval',
+           'slope_interval', 'left_of_interval', 'auto_tasks', 'auto_interval', 'published_survival', 'noise_measures']
 
 # %% ../../nbs/api/850_studies_noise.ipynb #61f2beb7
 import functools
@@ -172,11 +172,6 @@ def cell_names(
     "A name for each cell."
     return rows.features + ", " + rows["shot"].astype(str) + "-shot, " + rows.method
 
-def _slopes(width):
-    "The slope of the log of the half width over tasks on the log of their number, a cell each."
-    late = width[width.tasks >= 320]
-    return [np.polyfit(np.log(part.tasks), np.log(part.over_task), 1)[0] for _, part in late.groupby(cell_names(late))]
-
 def _at(width, tasks, column):
     part = width[width.tasks == tasks]
     return part.set_index(cell_names(part))[column]
@@ -186,6 +181,64 @@ def _binomial(share, n):
     found = stats.binomtest(round(share*n), int(n)).proportion_ci(method="wilson")
     return Estimate(float(share), float(found.low), float(found.high), int(n))
 
+# %% ../../nbs/api/850_studies_noise.ipynb #5d1c7a01
+def ratio_interval(
+    rows: pd.DataFrame,  # "width" rows
+    way: int = 5,  # classes of a task
+) -> pd.DataFrame:  # low, value, high; a row a row
+    "How many times as wide the interval over classes is as that over tasks, and how well its classes tell."
+    n, q = rows.classes, stats.t.ppf(.975, rows.classes - 1)/stats.t.ppf(.975, rows.tasks - 1)
+    value, luck = rows.over_class/rows.over_task, n*way/(n - way)  # of tasks, in variances of the mean
+    seen = (value/q)**2 - 1 + luck
+    ends = {name: np.sqrt(1 + (seen*(n - 1)/stats.chi2.ppf(p, n - 1) - luck).clip(lower=0))*q
+            for name, p in (("low", .975), ("high", .025))}
+    return pd.DataFrame(dict(low=ends["low"], value=value, high=ends["high"]))
+
+def _estimates(rows, found):
+    "Estimates by cell."
+    return {name: Estimate(float(e.value), float(e.low), float(e.high))
+            for name, e in zip(cell_names(rows), found.itertuples())}
+
+
+# %% ../../nbs/api/850_studies_noise.ipynb #5d1c7a02
+def slope_interval(
+    tasks,  # (number,) how many, rising; each set of tasks holds the ones before it
+    half,  # (number,) half widths
+) -> Estimate:
+    "The slope of the log of the half width on the log of the tasks, with its interval by Student's t."
+    n, x, y = np.asarray(tasks, float), *(np.diff(np.log(v)) for v in (tasks, half))
+    weight = 1/(1/n[:-1] - 1/n[1:])  # a step's scatter is that of the tasks that it adds, beside those it has
+    slope, df = (weight*x*y).sum()/(weight*x*x).sum(), len(x) - 1
+    error = ((weight*(y - slope*x)**2).sum()/df/(weight*x*x).sum())**.5
+    reach = stats.t.ppf(.975, df)*error
+    return Estimate(float(slope), float(slope - reach), float(slope + reach), len(n))
+
+def _slopes(width):
+    "By cell, from 320 tasks on."
+    late = width[width.tasks >= 320]
+    return {name: slope_interval(part.tasks, part.over_task) for name, part in late.groupby(cell_names(late))}
+
+
+# %% ../../nbs/api/850_studies_noise.ipynb #5d1c7a03
+def left_of_interval(
+    ratio: float,  # of the intervals over classes and over tasks, with all tasks
+    classes: int,  # of the bank
+    value: float,  # half width over classes with all tasks, in those with an eighth of them
+    way: int = 5,  # classes of a task
+    draws: int = 2000,  # simulated banks
+) -> Estimate:
+    "What is left of the interval over classes after eight times the tasks, with an interval by simulation."
+    random, luck = rng(0, "noise", "left"), classes*way/(classes - way)
+    spread = max(0., ratio**2 - 1)  # of the classes, in variances of the mean with all tasks
+    a, e, f = (random.normal(0, s**.5, (draws, classes)) for s in (spread, 8*luck, 8*luck/7))
+    few, all_ = a + e, a + (e + 7*f)/8
+    v_few, v_all = few.var(1, ddof=1) - 8*luck, all_.var(1, ddof=1) - luck
+    left = np.log(np.sqrt((v_all.clip(0) + 1)/(v_few.clip(0) + 8)))
+    true = .5*np.log((spread + 1)/(spread + 8))
+    low, high = np.quantile(left - true, [.025, .975])
+    return Estimate(value, value*np.exp(-high), value*np.exp(-low), classes)
+
+
 # %% ../../nbs/api/850_studies_noise.ipynb #40fcf8e6
 def auto_tasks(
     width: pd.DataFrame,  # "width" rows
@@ -193,6 +246,15 @@ def auto_tasks(
     "At which number of tasks the rule of `enough_tasks` stops for the first time."
     first = width[width.enough.astype(bool)].groupby(cell_names(width)).tasks.min()
     return first.reindex(sorted(cell_names(width).unique())).fillna(2*width.tasks.max())
+
+def auto_interval(
+    width: pd.DataFrame,  # "width" rows
+) -> dict:  # cell -> Estimate of the number of tasks
+    "Where the rule of `enough_tasks` stops, and where it would at both ends of the interval over classes."
+    ratio = ratio_interval(width)
+    low, high = (auto_tasks(width.assign(enough=ratio[end]**2 >= 10)) for end in ("high", "low"))
+    return {name: Estimate(float(n), float(min(low[name], n)), float(max(high[name], n)))
+            for name, n in auto_tasks(width).items()}
 
 def published_survival(
     width: pd.DataFrame,  # "width" rows
@@ -215,15 +277,16 @@ def noise_measures(  # long: eight claims
     if most < _MOST:
         gate = f"the grid ends at {most} tasks, the claims speak of {_MOST:,}"
         return {f"I{i}": Measure(gate=gate) for i in range(1, 9)}
-    ratio = {name: _at(part, most, "over_class")/_at(part, most, "over_task") for name, part in
-             (("alone", alone), ("both", both))}
+    all_ = {name: part[part.tasks == most] for name, part in (("alone", alone), ("both", both))}
+    ratio = {name: _estimates(part, ratio_interval(part)) for name, part in all_.items()}
     shrinks = _at(alone, most, "over_class")/_at(alone, 1280, "over_class")
+    classes = _at(alone, most, "classes")
+    left = {n: left_of_interval(ratio["alone"][n].value, int(classes[n]), float(shrinks[n])) for n in shrinks.index}
     few = cover[cover.features == "20 classes"].iloc[0]
     by_class = {r.features: _binomial(r.coverage_class, r.simulations) for r in cover.itertuples()}
-    return {"I1": Measure(dict(zip(sorted(cell_names(width).unique()), _slopes(width))), unit="cells"),
-            "I2": Measure(float(shrinks.min()), unit="cells"), "I3": Measure(float(ratio["alone"].min()), unit="cells"),
-            "I4": Measure(float(ratio["both"].min()), unit="cells"),
+    return {"I1": Measure(_slopes(width), unit="numbers of tasks"), "I2": Measure(left, unit="classes"),
+            "I3": Measure(ratio["alone"], unit="classes"), "I4": Measure(ratio["both"], unit="classes"),
             "I5": Measure(_binomial(few.coverage_task, few.simulations), unit="simulations"),
             "I6": Measure(by_class, unit="simulations"),
-            "I7": Measure(dict(auto_tasks(alone)), unit="cells"),
+            "I7": Measure(auto_interval(alone), unit="classes"),
             "I8": Measure(published_survival(width), unit="differences")}

@@ -68,6 +68,7 @@ class UnrolledEM(Method):
     "PADDLE whose price and temperature differ from round to round, after UNEM of Zhou et al. (2025)."
     rounds: tuple = ((1., 1.),)*10  # (price, temperature) of each round; learned by `learned_rounds`
     name, title, source = "unem", "UNEM-style", "Zhou et al. 2025"
+    verified_by = "ZhouLong0/UNEM-Transductive@090fe65 U_Paddle_EMBT, given its rounds: 5,520 of 5,520 queries"
     scale_free = True
     cost = .5e-3
 
@@ -239,6 +240,11 @@ def _later_measures(twenty):
     "Of learned weights, and of ways that are unknown, where there are such rows."
     learned = twenty[(twenty.method == "unem") & (twenty.knowledge == "unknown")]
     wayless = twenty[twenty.knowledge == "unknown way"]
-    found = {"K6": (learned, "over_paddle"), "K7": (wayless[wayless.method == "paddle"], "way_cost"),
-             "K8": (wayless[wayless.method == "alpha-tim"], "way_cost")}
-    return {id: Measure(_estimate(part, column), unit="classes") for id, (part, column) in found.items() if len(part)}
+    paddle, tim = (wayless[wayless.method == method] for method in ("paddle", "alpha-tim"))
+    found = {"K6": (learned, "over_paddle"), "K7": (paddle, "way_cost"), "K8": (tim, "way_cost")}
+    measures = {id: Measure(_estimate(rows, column), unit="classes") for id, (rows, column) in found.items() if len(rows)}
+    last = BALANCE_PARAMETERS["alpha-tim"][1][-1]
+    if len(tim) and (tim.value >= last).all() and not tim.way_cost.any():  # both tuners, then
+        measures["K8"] = Measure(gate=f"the grid ends at an alpha of {last:g}, and both tuners took it")
+    return measures
+
