@@ -242,7 +242,8 @@ def _later_measures(twenty):
     wayless = twenty[twenty.knowledge == "unknown way"]
     paddle, tim = (wayless[wayless.method == method] for method in ("paddle", "alpha-tim"))
     found = {"K6": (learned, "over_paddle"), "K7": (paddle, "way_cost"), "K8": (tim, "way_cost")}
-    measures = {id: Measure(_estimate(rows, column), unit="classes") for id, (rows, column) in found.items() if len(rows)}
+    measures = {id: Measure(_estimate(rows, column), unit="classes")
+                for id, (rows, column) in found.items() if len(rows)}
     last = BALANCE_PARAMETERS["alpha-tim"][1][-1]
     if len(tim) and (tim.value >= last).all() and not tim.way_cost.any():  # both tuners, then
         measures["K8"] = Measure(gate=f"the grid ends at an alpha of {last:g}, and both tuners took it")
