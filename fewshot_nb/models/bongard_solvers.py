@@ -42,6 +42,7 @@ class ResNet15(nn.Module):
         sizes = [channels] + [max(1, round(width*c)) for c in (32, 64, 128, 256, 512)]
         self.blocks = nn.Sequential(*(_Block(i, o) for i, o in zip(sizes, sizes[1:])))
         self.head, self.dim = nn.Linear(sizes[-1], dim), dim
+        self.to(memory_format=torch.channels_last)  # a fifth faster with few channels
 
     def forward(self, x):
         "Features of each picture."
