@@ -161,8 +161,12 @@ def prior_table(
         if absent:
             raise InputError(f"The prior has no class {absent[0]!r}, and {len(absent)} of the bank's {bank.classes} "
                              "are missing: give a vector for each of bank.names.")
-        prior = torch.stack([torch.as_tensor(prior[name]) for name in bank.names])
-    prior = torch.as_tensor(prior)
+        rows = [prior[name] for name in bank.names]
+    else: rows = prior
+    try: prior = torch.stack(list(map(torch.as_tensor, rows))) if isinstance(rows, list) else torch.as_tensor(rows)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"The prior, of type {type(prior).__name__}, is no table with rows of one length: give "
+                         f"{' x '.join(map(str, bank.shape))} real numbers for each of the bank's classes.") from None
     if tuple(prior.shape) == (bank.classes, *bank.shape): return prior
     raise InputError(f"The prior has the shape {tuple(prior.shape)}, but the bank has {bank.classes} classes of "
                      f"{' x '.join(map(str, bank.shape))} numbers: give a row for each of its classes, in its order.")
