@@ -8,7 +8,7 @@ __all__ = ['GATES', 'RULES', 'Estimate', 'mean_estimate', 'Measure', 'as_measure
 
 # %% ../../nbs/api/700_claims_rules.ipynb #1ec9da6e
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 import numpy as np, pandas as pd
 from scipy.stats import norm, t as student
@@ -22,6 +22,15 @@ class Estimate(NamedTuple):
     high: float
     rows: int = 1
 
+    def __repr__(self): return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}], rows: {self.rows}"
+
+def _briefly(found):
+    "A dataclass for people: a line for each field that says something."
+    said = [(f.name, getattr(found, f.name)) for f in fields(found)]
+    lines = [f"  {k}: {v}" for k, v in said if v is not None and v is not False and str(v) not in ("", "()", "nan")]
+    return "\n".join([type(found).__name__, *lines])
+
+# %% ../../nbs/api/700_claims_rules.ipynb #f3697d90
 class _Mean(NamedTuple):
     "A mean, its standard error, and the degrees of freedom of that."
     value: float
@@ -79,6 +88,8 @@ class Measure:
     def __post_init__(self):
         if self.gate and not any(self.gate.startswith(start) for start in GATES):
             raise InputError(f"The gate {self.gate!r} is unknown: begin it with one of {', '.join(GATES)}.")
+
+    def __repr__(self): return _briefly(self)
 
 # %% ../../nbs/api/700_claims_rules.ipynb #0928bc07
 def as_measure(
@@ -158,6 +169,8 @@ class Finding:
     power: str = ""  # the smallest effect that these rows would find with 80 %
     gate: str = ""  # why these rows cannot be held against the claim, see `GATES`
     alone: bool = False  # whether it rests on numbers without repeats and without an interval
+
+    def __repr__(self): return _briefly(self)
 
 def short_number(
     x: float,  # any real number

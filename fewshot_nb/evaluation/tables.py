@@ -135,9 +135,11 @@ def latex(self: ReportTable) -> str:
 def html(self: ReportTable) -> str:
     "The table for JupyterLab, the best in bold."
     def row(cells, tag): return "<tr>" + "".join(f"<{tag}>{c}</{tag}>" for c in cells) + "</tr>"
-    plain = dataclasses.replace(self, words=self.words.map(html_text.escape))
+    spare = list(self.spare)[:max(0, self.words.shape[1] - 8)]  # eight columns are what people read
+    words = self.words.drop(columns=spare)
+    plain = dataclasses.replace(self, words=words.map(html_text.escape))
     rows = [row(cells, "td") for cells in plain._cells("<b>{}</b>", "{} ~")]
-    head = row(map(html_text.escape, self.words), "th")
+    head = row(map(html_text.escape, words), "th")
     notes = "<br>".join(map(html_text.escape, self._small_print()))
     caption = f"<caption style='text-align:left;white-space:nowrap'>{html_text.escape(self.title)}</caption>"
     table = f"<table>{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"

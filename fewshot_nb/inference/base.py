@@ -773,6 +773,7 @@ def set_params(
     vars(self).update(dataclasses.replace(self, **params).get_params())
     return self
 
+# %% ../../nbs/api/455_inference_base.ipynb #0d8fefe8
 @patch
 def __sklearn_tags__(self: Method):
     "What scikit-learn wants to know of a classifier."

@@ -130,7 +130,9 @@ class VAENSSettings(GeneratorSettings):
 def steps_an_epoch(
     self: VAENSSettings,
     bank,  # the images to learn from
-): return steps_an_epoch(bank, self.sets, self.context, self.augmentation)
+):
+    "How many steps go once through the images."
+    return steps_an_epoch(bank, self.sets, self.context, self.augmentation)
 
 @patch
 def train(
@@ -154,7 +156,9 @@ def train(
 def of_items(
     self: VAENSSettings,
     n: int,  # items of a step
-): return replace(self, sets=n, seed=0, beta=1., context_weight=1.)
+):
+    "The same settings with so many items a step, to count its work."
+    return replace(self, sets=n, seed=0, beta=1., context_weight=1.)
 
 @patch
 def losses(
@@ -199,7 +203,12 @@ class VAESTNSettings(GeneratorSettings):
 
 # %% ../../nbs/api/800_studies_generators.ipynb #bf10116a
 @patch
-def steps_an_epoch(self: VAESTNSettings, bank): return math.ceil(bank.n/self.batch)  # the images to learn from
+def steps_an_epoch(
+    self: VAESTNSettings,
+    bank,  # the images to learn from
+):
+    "How many steps go once through the images."
+    return math.ceil(bank.n/self.batch)
 
 @patch
 def train(
@@ -220,7 +229,12 @@ def train(
 
 # %% ../../nbs/api/800_studies_generators.ipynb #593baa15
 @patch
-def of_items(self: VAESTNSettings, n: int): return replace(self, batch=n, seed=0, beta=1.)  # items of a step
+def of_items(
+    self: VAESTNSettings,
+    n: int,  # items of a step
+):
+    "The same settings with so many items a step, to count its work."
+    return replace(self, batch=n, seed=0, beta=1.)
 
 @patch
 def losses(
@@ -283,7 +297,9 @@ def critic(
 def steps_an_epoch(
     self: DAGANUNSettings,
     bank,  # the images to learn from
-): return math.ceil(bank.n/(self.batch*self.critic_steps))
+):
+    "How many steps go once through the images."
+    return math.ceil(bank.n/(self.batch*self.critic_steps))
 
 # %% ../../nbs/api/800_studies_generators.ipynb #4a78e7c2
 @patch
@@ -310,7 +326,12 @@ def train(
 
 # %% ../../nbs/api/800_studies_generators.ipynb #408bb518
 @patch
-def of_items(self: DAGANUNSettings, n: int): return replace(self, batch=n, seed=0)  # items of a step
+def of_items(
+    self: DAGANUNSettings,
+    n: int,  # items of a step
+):
+    "The same settings with so many items a step, to count its work."
+    return replace(self, batch=n, seed=0)
 
 @patch
 def losses(
