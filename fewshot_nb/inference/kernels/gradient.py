@@ -72,28 +72,53 @@ def _logits(w, z, temperature, out):
 
 # %% ../../../nbs/api/465_inference_kernels_gradient.ipynb #3b0ad242
 @_jit
-def _weight_gradient(w, z, G, out):
-    "out[k] = sum_i G[k, i]*(z_i - w_k)."
-    way, n, dim = len(w), len(z), w.shape[1]
-    for k in range(way):
-        total, wk, row = _f(0), w[k], out[k]
-        for i in range(n): total += G[k, i]
-        for d in range(dim): row[d] = -total*wk[d]
-    for i in range(0, n//8*8, 8):
-        z0, z1, z2, z3 = z[i], z[i + 1], z[i + 2], z[i + 3]
-        z4, z5, z6, z7 = z[i + 4], z[i + 5], z[i + 6], z[i + 7]
-        for k in range(way):
-            Gk, row = G[k], out[k]
-            g0, g1, g2, g3 = Gk[i], Gk[i + 1], Gk[i + 2], Gk[i + 3]
-            g4, g5, g6, g7 = Gk[i + 4], Gk[i + 5], Gk[i + 6], Gk[i + 7]
-            for d in range(dim):
+def _add_by_five(z, G, k, out):
+    "out[k] += sum_i G[k, i]*z_i for five classes from `k` on."
+    n, o0, o1, o2, o3, o4 = len(z)//4*4, out[k], out[k + 1], out[k + 2], out[k + 3], out[k + 4]
+    for i in range(0, n, 4):
+        z0, z1, z2, z3, g = z[i], z[i + 1], z[i + 2], z[i + 3], G[k:k + 5, i:i + 4]
+        a0, a1, a2, a3, b0, b1, b2, b3 = g[0, 0], g[0, 1], g[0, 2], g[0, 3], g[1, 0], g[1, 1], g[1, 2], g[1, 3]
+        c0, c1, c2, c3, d0, d1, d2, d3 = g[2, 0], g[2, 1], g[2, 2], g[2, 3], g[3, 0], g[3, 1], g[3, 2], g[3, 3]
+        e0, e1, e2, e3 = g[4, 0], g[4, 1], g[4, 2], g[4, 3]
+        for j in range(len(z0)):
+            x0, x1, x2, x3 = z0[j], z1[j], z2[j], z3[j]
+            o0[j] += a0*x0 + a1*x1 + a2*x2 + a3*x3
+            o1[j] += b0*x0 + b1*x1 + b2*x2 + b3*x3
+            o2[j] += c0*x0 + c1*x1 + c2*x2 + c3*x3
+            o3[j] += d0*x0 + d1*x1 + d2*x2 + d3*x3
+            o4[j] += e0*x0 + e1*x1 + e2*x2 + e3*x3
+    _add_by_one(z[n:], G[k:k + 5, n:], out[k:k + 5])
+
+# %% ../../../nbs/api/465_inference_kernels_gradient.ipynb #3b0ad243
+@_jit
+def _add_by_one(z, G, out):
+    "out[k] += sum_i G[k, i]*z_i, one class and eight samples at a time."
+    n = len(z)//8*8
+    for i in range(0, n, 8):
+        z0, z1, z2, z3, z4, z5, z6, z7 = z[i], z[i + 1], z[i + 2], z[i + 3], z[i + 4], z[i + 5], z[i + 6], z[i + 7]
+        for k in range(len(out)):
+            g, row = G[k, i:i + 8], out[k]
+            g0, g1, g2, g3, g4, g5, g6, g7 = g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7]
+            for d in range(len(row)):
                 row[d] += (g0*z0[d] + g1*z1[d] + g2*z2[d] + g3*z3[d]
                            + g4*z4[d] + g5*z5[d] + g6*z6[d] + g7*z7[d])
-    for i in range(n//8*8, n):
+    for i in range(n, len(z)):
         zi = z[i]
-        for k in range(way):
+        for k in range(len(out)):
             row, g = out[k], G[k, i]
-            for d in range(dim): row[d] += g*zi[d]
+            for d in range(len(row)): row[d] += g*zi[d]
+
+# %% ../../../nbs/api/465_inference_kernels_gradient.ipynb #3b0ad244
+@_jit
+def _weight_gradient(w, z, G, out):
+    "out[k] = sum_i G[k, i]*(z_i - w_k)."
+    way, fives = len(w), len(w)//5*5
+    for k in range(way):
+        total, wk, row = _f(0), w[k], out[k]
+        for i in range(len(z)): total += G[k, i]
+        for d in range(len(wk)): row[d] = -total*wk[d]
+    for k in range(0, fives, 5): _add_by_five(z, G, k, out)
+    _add_by_one(z, G[fives:], out[fives:])
 
 # %% ../../../nbs/api/465_inference_kernels_gradient.ipynb #4fbe8ae3
 @_jit
