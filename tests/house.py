@@ -185,10 +185,13 @@ def main():
     modules, edges = trees(), arrows()
     print(f"{len(modules) - 1} modules, {sum(map(len, edges.values()))} imports between them,",
           f"{sum(len(p.read_text().splitlines()) for p, _ in modules.values())} lines")
+    broken = 0
     for rule, faults in RULES.items():
         found = faults()
+        broken += len(found)
         print(f"{len(found):5d} {rule}")
         if chosen.list: print(*(f"        {f}" for f in found), sep="\n")
     if chosen.draw: draw(chosen.draw)
+    return min(broken, 1)
 
 if __name__ == "__main__": sys.exit(main())

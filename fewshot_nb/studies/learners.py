@@ -11,7 +11,7 @@ import hashlib, json
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, pandas as pd
-from ..claims.gates import chance_gate, first_gate, length_gate, training_gate
+from ..claims.gates import chance_gate, first_gate, brevity_gate, training_gate
 from ..claims.rules import Estimate, Measure
 from ..core import (InputError, choose, device as named_device, made_once, read_tensors, save_tensors,
                              settings_from)
@@ -242,8 +242,8 @@ def learner_gates(
         own = rows[(rows[["learner", "shot", "seed"]] == [r["learner"], r["shot"], r["seed"]]).all(axis=1)]
         told = own[own.inductive].iloc[0]
         return first_gate(
-            length_gate(r["trained_steps"], preset.steps),
-            length_gate(r.get("epochs", LearnerSetting.epochs), 90*preset.on_backbone, "epochs of base training"),
+            brevity_gate(r["trained_steps"], preset.steps),
+            brevity_gate(r.get("epochs", LearnerSetting.epochs), 90*preset.on_backbone, "epochs of base training"),
             training_gate(r["curve"] if r["curve"] != "{}" else None, dict(validation=.02), steps, preset.steps),
             chance_gate(100*told.accuracy, 100*told.accuracy_half/1.96, 20., r["title"]))
     return pd.Series([gate(r) for r in rows.to_dict("records")], rows.index, dtype=object)
