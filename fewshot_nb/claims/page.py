@@ -122,7 +122,8 @@ def _origins(experiment):
         rows = pq.read_table(path, columns=["profile", "data"])
         made = json.loads(rows.schema.metadata[b"fewshot_nb"])["provenance"][-1]
         for key in set(zip(*rows.to_pydict().values())):
-            found[key] = (f"{rows.num_rows} rows, {made['device']}, {made['start'][:10]}, "
+            device = made["device"].replace("(R)", "").replace(" Processor", "")  # it stands there 200 times
+            found[key] = (f"{rows.num_rows} rows, {device}, {made['start'][:10]}, "
                           f"commit {(made.get('commit') or 'unknown')[:8]}")
     return found
 
