@@ -231,10 +231,11 @@ def rows_of_beta(out, n=1):
 def test_a_run_ends_with_what_it_shows(given, words, said, tmp_path, monkeypatch):
     "The README promises that sentence of a run without options, too."
     def run(self, to, values):
-        (tmp_path/"exp_beta.ipynb").write_text(json.dumps(dict(cells=[])))
-        return tmp_path/"exp_beta.ipynb"
+        (tmp_path/"mine.ipynb").write_text(json.dumps(dict(cells=[])))
+        return tmp_path/"mine.ipynb"
     monkeypatch.setattr(experiments.Experiment, "run", run)
-    assert words in said("run", "exp_beta", *given)[0]
+    told = said("run", "exp_beta", *given)[0]
+    assert words in told and "run mine" not in told  # the experiment is named, not the file
 
 def test_results_that_cannot_be_written(refused, tmp_path, monkeypatch):
     (tmp_path/"file").write_text("")

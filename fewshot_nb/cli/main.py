@@ -169,7 +169,7 @@ def _run(
     if given.get("out") not in (None, "", _OUT): given["out"] = str(Path(given["out"]).expanduser().absolute())
     found = find_experiment(experiment, _importable(module))
     done = found.run(to, given)
-    _say(run_summary(done, given.get("profile") or found.default("profile") or "smoke"))
+    _say(run_summary(done, given.get("profile") or found.default("profile") or "smoke", found.name))
 
 # %% ../../nbs/api/960_cli_main.ipynb #6fc413e6
 def _pairs(texts):

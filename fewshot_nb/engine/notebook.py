@@ -199,6 +199,7 @@ def _told(error, name, to):
 def run_summary(
     executed,  # an executed notebook
     profile: str = "smoke",  # of the run
+    name: str = "",  # the experiment's; "": that of the file
 ) -> str:
     "The first table of an executed notebook, the path of its first figure, and what the run shows."
     path = Path(executed)
@@ -211,7 +212,8 @@ def run_summary(
         figure = path.with_suffix(".png")
         figure.write_bytes(base64.b64decode("".join(picture)))
         parts.append(f"figure: {figure}")
-    return "\n".join(filter(None, [*parts, f"all figures and claims: {path}", what_it_shows(profile, path.stem)]))
+    said = what_it_shows(profile, name or path.stem)
+    return "\n".join(filter(None, [*parts, f"all figures and claims: {path}", said]))
 
 def what_it_shows(
     profile,  # smoke, laptop, gpu, paper
