@@ -167,7 +167,7 @@ def _each_once(parts):
     lacking = [c for c in ("model", "made", "training", "sheet") if c not in every]
     every = every.reindex(columns=[*every.columns, *lacking])
     every["model"] = every.model.fillna("vae-ns")  # older rows know no other
-    training = every.training.fillna(every.sheet)  # a file name that tells a training's settings and seed
+    training = every.training.astype(object).fillna(every.sheet)  # a file name that tells settings and seed
     one = pd.Series(list(zip(every.model, every.seed)), every.index)
     shipped = every.made.eq("shipped") & one.isin(one[every.experiment == "exp_models"])
     return every[~(shipped | training.notna() & training.duplicated())].reset_index(drop=True)
