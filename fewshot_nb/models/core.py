@@ -69,9 +69,11 @@ def computed_in(
 ) -> nn.Module:  # `net`
     "Let every call of a network compute in a precision and return float32; its weights stay float32."
     choose(precision, PRECISIONS, "precision")
-    if precision == "float32" or precision_of(net) == precision: return net
-    net.register_forward_pre_hook(_enter_half)
-    net.register_forward_hook(_leave_half, always_call=True)
+    for hooks in (net._forward_pre_hooks, net._forward_hooks):  # what an earlier call has set
+        for key in [k for k, hook in hooks.items() if hook in (_enter_half, _leave_half)]: del hooks[key]
+    if precision == "bfloat16":
+        net.register_forward_pre_hook(_enter_half)
+        net.register_forward_hook(_leave_half, always_call=True)
     return net
 
 def precision_of(
