@@ -1,5 +1,5 @@
 """The command as a newcomer types it: any file of features, several files, every format, any width."""
-import json
+import json, warnings
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from fewshot_nb.cli.main import app, main
 from fewshot_nb.core import InputError
+from fewshot_nb.data.bank import numeric_tensor
 
 WORDS = np.repeat([f"class {i}" for i in range(8)], 50)
 MEANS = np.random.default_rng(1).normal(size=(8, 12))[np.arange(400)//50]
@@ -332,3 +333,13 @@ def test_what_is_printed_fits_the_terminal(width, tmp_path, monkeypatch):
     texts = [said("list").stdout, said("evaluate", "f.npz", *LINE, "--images", "--calibration", "--explain").stdout]
     texts[1] = "\n".join(texts[1].splitlines()[:-1])  # the last line is a path, which stays whole
     assert max(len(line) for text in texts for line in text.splitlines()) <= width
+
+def test_a_table_that_may_not_be_written_to_is_taken_without_a_warning():
+    "pandas hands out its columns as read-only arrays; torch would warn of what is no fault of the user."
+    X = np.arange(12.).reshape(4, 3)
+    X.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = numeric_tensor(X, "The features")
+    x[0, 0] = 5.
+    assert X[0, 0] == 0 and x[1, 1] == 4

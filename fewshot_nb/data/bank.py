@@ -33,7 +33,8 @@ def numeric_tensor(
     if x.dtype.kind not in "fiub":
         raise InputError(f"{what} must be numbers, but are {_kind(x)}: give whole or real numbers.")
     if x.dtype.kind == "f" and x.itemsize > 8: x = _narrowed(x, what)
-    return torch.as_tensor(np.ascontiguousarray(x.astype(x.dtype.newbyteorder("="), copy=False)).reshape(x.shape))
+    x = x.astype(x.dtype.newbyteorder("="), copy=False)
+    return torch.as_tensor(np.require(x, requirements="CW").reshape(x.shape))  # pandas gives arrays that torch warns of
 
 def _kind(x) -> str:
     "What an array holds, in words."
