@@ -93,6 +93,8 @@ class SolverSettings:
     steps: int = 112_500  # of the solver's training
     batch: int = 8  # problems a step
     lr: float = 1e-3  # `rate` in rows
+    queries: str = "two"  # of a problem and step, or "all", see `train_solver`
+    first_scale: float = 0.  # of the logits, before it is learned; 0: the solver's own, as published
     scale: float = 1.  # share of the 12,000 problems
     moco_steps: int = 100_000  # for pre-training
     moco_batch: int = 128  # pictures a step
@@ -151,7 +153,7 @@ def _train_with_curve(s, model, bank, parts, device, file):
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = file("solver") or Path(scratch)/"solver.pt"  # stretches go on from here
         def until(stop):
-            return train_solver(model, bank, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed,
+            return train_solver(model, bank, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed, queries=s.queries,
                                 device=device, checkpoint=checkpoint, until=stop)
         stops = sorted({max(1, s.steps//4), max(1, s.steps//2), s.steps})
         kept = Path(checkpoint).with_suffix(".curve.json")
@@ -174,6 +176,7 @@ def solver_row(
     train = problems.part("train")
     model, bank = bongard_solver(s.method, 1/s.alpha, s.seed), train.bank(s.size, device)
     computed_in(model.net, s.precision)
+    if s.first_scale and hasattr(model, "scale"): model.scale.data.fill_(s.first_scale)
     row = _pretrain(s, model, bank, device, file)
     seen = train.part(rng(problem_seed, "seen").permutation(len(train))[:600])  # with the queries as released
     parts = dict(train=seen, **{name: problems.part(part) for name, part in TEST_PARTS.items()})
