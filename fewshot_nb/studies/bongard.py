@@ -94,6 +94,7 @@ class SolverSettings:
     batch: int = 8  # problems a step
     lr: float = 1e-3  # `rate` in rows
     queries: str = "two"  # of a problem and step, or "all", see `train_solver`
+    optimizer: str = "sgd"  # or "adam"
     first_scale: float = 0.  # of the logits, before it is learned; 0: the solver's own, as published
     scale: float = 1.  # share of the 12,000 problems
     moco_steps: int = 100_000  # for pre-training
@@ -154,7 +155,7 @@ def _train_with_curve(s, model, bank, parts, device, file):
         checkpoint = file("solver") or Path(scratch)/"solver.pt"  # stretches go on from here
         def until(stop):
             return train_solver(model, bank, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed, queries=s.queries,
-                                device=device, checkpoint=checkpoint, until=stop)
+                                optimizer=s.optimizer, device=device, checkpoint=checkpoint, until=stop)
         stops = sorted({max(1, s.steps//4), max(1, s.steps//2), s.steps})
         kept = Path(checkpoint).with_suffix(".curve.json")
         net, state, curve = judged_in_stretches(stops, until, judge, kept, repr(s))

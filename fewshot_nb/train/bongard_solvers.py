@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['problems_of', 'bongard_tasks', 'solver_episode', 'leave_one_out', 'whole_problems', 'leave_one_out_logits',
-           'made_ahead', 'drawing_threads', 'sgd_state', 'train_solver', 'solved_shares', 'clustered_mean',
+           'made_ahead', 'drawing_threads', 'first_state', 'train_solver', 'solved_shares', 'clustered_mean',
            'solver_accuracy', 'MoCoQueue', 'random_view', 'train_moco']
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #ab3f3dd7
@@ -122,16 +122,17 @@ def drawing_threads(
     return 4 if device.type == "cuda" else 0
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #f06d65a5
-def sgd_state(
+def first_state(
     model: nn.Module,  # it is trained in place
     bank: PictureBank,  # what it learns from
     seed: int,  # of the training
     device,  # where to train
-    **sgd,  # for `torch.optim.SGD`: lr, momentum, weight_decay
+    optimizer=torch.optim.SGD,  # or another of its kind
+    **settings,  # of the optimizer: lr, momentum, weight_decay
 ) -> tuple:  # (the bank on the device, State)
-    "A training by SGD before its first step."
+    "A training by SGD, or another optimizer, before its first step."
     model, bank = model.to(device).train(), bank.to(device)
-    return bank, State(seed, device, net=model, optimizer=torch.optim.SGD(model.parameters(), **sgd))
+    return bank, State(seed, device, net=model, optimizer=optimizer(model.parameters(), **settings))
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #5b0e7d1b
 def _answers(model, shown):
@@ -152,6 +153,7 @@ def train_solver(
     schedule=None,  # `schedule(step)` gives a factor on `lr`; None: constant, as in the paper
     momentum: float = .9,  # SGD's
     weight_decay: float = 5e-4,  # SGD's
+    optimizer: str = "sgd",  # "sgd" as in the paper; or "adam", without weight decay
     queries: str = "two",  # of a problem and step: "two", drawn anew as in the paper; "all", each with the others
     seed: int = 0,  # of problems and queries
     device="cpu",  # where to train
@@ -161,8 +163,11 @@ def train_solver(
     """Train a solver on problems rendered on the fly; the history tells loss, accuracy, and the seconds that
     drawing took."""
     choose(queries, ("two", "all"), "queries")
+    choose(optimizer, ("sgd", "adam"), "optimizer")
     where, last = find_device(device), min(steps, until or steps)
-    bank, state = sgd_state(model, bank, seed, where, lr=lr, momentum=momentum, weight_decay=weight_decay)
+    sgd = dict(lr=lr, momentum=momentum, weight_decay=weight_decay)
+    how = sgd if optimizer == "sgd" else dict(optimizer=torch.optim.Adam, lr=lr)
+    bank, state = first_state(model, bank, seed, where, **how)
     episode = solver_episode if queries == "two" else whole_problems
     drawn = made_ahead(lambda step: episode(bank, batch, rng(seed, "episode", step)), last, drawing_threads(where))
     def loss(state):
@@ -177,6 +182,7 @@ def train_solver(
                     problems=problems_of(bank))
     if schedule: settings["steps"] = steps
     if queries != "two": settings["queries"] = queries
+    if optimizer != "sgd": settings["optimizer"] = optimizer
     run_steps(descend(loss, schedule=schedule), state, last, checkpoint, settings=settings, log=min(20, steps),
               desc=type(model).__name__)
     return model.eval(), state

@@ -15,7 +15,7 @@ from ..data.bongard.render import PictureBank
 from ..models.bongard_solvers import ResNet15
 from ..models.core import seeded_torch
 from ..models.program_synthesis import MOVE_TOLERANCE, program_tokens, wrong_moves
-from .bongard_solvers import drawing_threads, made_ahead, sgd_state
+from .bongard_solvers import drawing_threads, made_ahead, first_state
 from .loop import descend, run_steps
 
 # %% ../../nbs/api/410_train_program_synthesis.ipynb #b54b8b1d
@@ -37,7 +37,7 @@ def train_synthesis(
 ) -> tuple:  # (the model in evaluation mode, State with its history)
     "Pre-train a backbone by program synthesis."
     where, last = find_device(device), min(steps, until or steps)
-    bank, state = sgd_state(model, bank, seed, where, lr=lr, momentum=momentum, weight_decay=weight_decay)
+    bank, state = first_state(model, bank, seed, where, lr=lr, momentum=momentum, weight_decay=weight_decay)
     def draw(step):
         which = rng(seed, "synthesis", step).integers(0, bank.n, batch)
         return bank.take(torch.from_numpy(which)), program_tokens(bank.pictures.pick(which)).to(where)
@@ -121,7 +121,7 @@ def train_attribute_classifier(
     if bank.classes != 2:
         raise InputError("A classifier of two classes needs pictures of both: choose another attribute.")
     where, last = find_device(device), min(steps, until or steps)
-    bank, state = sgd_state(model, bank, seed, where, lr=lr, momentum=momentum, weight_decay=weight_decay)
+    bank, state = first_state(model, bank, seed, where, lr=lr, momentum=momentum, weight_decay=weight_decay)
     def draw(step):
         random = rng(seed, "classifier", step)
         which, flip = random.integers(0, bank.n, batch), random.uniform(size=batch) < .5
