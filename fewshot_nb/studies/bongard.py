@@ -102,7 +102,7 @@ class SolverSettings:
     moco_length: int = 65_536  # pictures in the queue
     ps_steps: int = 100_000  # of program synthesis, for pre-training
     ps_batch: int = 128  # pictures a step
-    precision: str = "float32"  # one of `PRECISIONS`: of the backbone, in all its trainings
+    precision: str = "float32"  # one of `PRECISIONS`: of the backbone and of what SNAIL puts on it, in all trainings
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #b2dc68eb
 @functools.lru_cache(2)
@@ -176,7 +176,8 @@ def solver_row(
     def file(what): return folder and Path(folder)/f"{s.variant}-{s.method}-{s.alpha:g}-{s.seed}.{what}.pt"
     train = problems.part("train")
     model, bank = bongard_solver(s.method, 1/s.alpha, s.seed), train.bank(s.size, device)
-    computed_in(model.net, s.precision)
+    for part in (model.net, getattr(model, "body", None)):  # SNAIL's body costs more than its backbone
+        if part is not None: computed_in(part, s.precision)
     if s.first_scale and hasattr(model, "scale"): model.scale.data.fill_(s.first_scale)
     row = _pretrain(s, model, bank, device, file)
     seen = train.part(rng(problem_seed, "seen").permutation(len(train))[:600])  # with the queries as released
