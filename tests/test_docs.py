@@ -205,16 +205,28 @@ def pages_of_results():
     return sorted(p for p in sidebar_pages(papers) if p.startswith("exp_"))
 
 def test_tables_have_eight_columns_and_no_nan():
-    "`plots.reading_table` says once what all rows share, and writes a dash for what is missing."
+    "On every page, an index counted: `plots.reading_table` says once what all rows share, and writes a dash for a gap."
     wrong = []
-    for page in pages_of_results():
-        for cell in json.loads((root/"nbs"/page).read_text(encoding="utf-8"))["cells"]:
+    for path in sorted((root/"nbs").rglob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if re.search(r"^#\| *hide$", "".join(cell["source"]), re.M): continue
             for output in cell.get("outputs", ()):
                 html = BeautifulSoup("".join(output.get("data", {}).get("text/html", "")), "html.parser")
                 for table in html.find_all("table"):
                     widest = max(len(row.find_all(["td", "th"])) for row in table.find_all("tr"))
                     said = {c.text.strip() for c in table.find_all("td")}
-                    if widest > 8 or said & {"NaN", "nan", "<NA>", "None"}: wrong.append((page, widest, cell["source"]))
+                    gaps = said & {"NaN", "nan", "<NA>", "None"}
+                    if widest > 8 or gaps: wrong.append((path.stem, cell["id"], widest))
+    assert not wrong, wrong
+
+def test_no_shown_output_is_a_warning():
+    "Nor does it name a file of the kernel that executed the cell."
+    wrong = []
+    for path in sorted((root/"nbs").rglob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            said = "".join("".join(o.get("text", ())) for o in cell.get("outputs", ()))
+            hidden = re.search(r"^#\| *hide$", "".join(cell["source"]), re.M)
+            if not hidden and re.search(r"ipykernel_|\w*Warning:", said): wrong.append((path.stem, cell["id"]))
     assert not wrong, wrong
 
 def test_experiment_pages_fold_their_code():
