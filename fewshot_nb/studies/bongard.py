@@ -6,8 +6,8 @@
 __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'official_shapes_folder', 'bongard_source',
            'solver_problem_flops', 'SolverSettings', 'solver_row', 'ControlSettings', 'control_row',
            'printed_accuracies', 'people_accuracies', 'accuracy_unit', 'accuracy_interval', 'accuracy_error',
-           'solver_gate', 'solver_table', 'solver_panels', 'size_panels', 'solver_measures', 'size_measures',
-           'control_table', 'control_measures', 'heads_panel', 'parameter_counts', 'bongard_counts']
+           'solver_gate', 'solver_table', 'solver_panels', 'solver_curves', 'size_panels', 'solver_measures',
+           'size_measures', 'control_table', 'control_measures', 'heads_panel', 'parameter_counts', 'bongard_counts']
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #e0212df3
 import functools, json, os, tempfile, time
@@ -378,6 +378,40 @@ def solver_panels(
     handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
     fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=8.5, frameon=False)
     fig.supxlabel(f"{_of(table)}, alpha {table.alpha.iloc[0]:g}", fontsize=8.5)
+    return fig
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #5b0e7d32
+def _learned(ax, rows, part):
+    "The learning curves of one solver."
+    for curve in rows.curve.dropna():
+        curve = {int(step): found for step, found in json.loads(curve).items()}
+        for name, look in (("train", "--"), (part, "-")):
+            ax.plot(list(curve), [found[name] for found in curve.values()], look, marker=".", ms=4,
+                    color=COLOURS["blue" if name == part else "orange"],
+                    label="its training problems" if name == "train" else f"test problems ({part})")
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #5b0e7d36
+def solver_curves(
+    table: pd.DataFrame,  # rows of `solver_row`
+    part: str = "BA",  # a column of `TEST_PARTS` that they were tested on
+    variant: str = "full",  # whose printed accuracies are the grey lines, see `printed_accuracies`
+):
+    "A matplotlib figure: accuracy over steps, a panel a method, with chance and what the paper reached."
+    import matplotlib.pyplot as plt
+    methods, printed = [m for m in SOLVERS if (table.method == m).any()], printed_accuracies(variant)[part]
+    columns, lines = min(5, len(methods)), -(-len(methods)//5)
+    fig, axes = plt.subplots(lines, columns, figsize=(1 + 1.7*columns, .7 + 1.6*lines), sharex=True, sharey=True,
+                             squeeze=False, layout="constrained")
+    for ax in axes.flat[len(methods):]: ax.set_axis_off()
+    for ax, method in zip(axes.flat, methods):
+        _learned(ax, table[table.method == method], part)
+        ax.axhline(50, color="black", lw=.8, ls=":", label="chance")
+        if method in printed: ax.axhline(printed[method], color="#777777", lw=1.2, label="paper, 512 px")
+        ax.set_title(method, fontsize=9)
+    handles = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels())}
+    fig.legend(handles.values(), handles, loc="outside upper center", ncols=2, fontsize=8.5, frameon=False)
+    fig.supxlabel("steps of training", fontsize=9)
+    fig.supylabel("queries sorted rightly (%)", fontsize=9)
     return fig
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #f6d47a4e
