@@ -144,7 +144,7 @@ def torch_rng(
     *key,  # words and numbers that name the stream
     device="cpu",  # cpu, cuda
 ):
-    "A torch random generator for the stream named `key`, on `device`."
+    "A torch random generator for the stream named `key`, on that device."
     import numpy as np, torch
     state = int(seed_sequence(*key).generate_state(1, np.uint64)[0]) >> 1
     return torch.Generator(device=device).manual_seed(state)

@@ -897,7 +897,7 @@ def task_stream(
     batch: int = BLOCK,  # tasks in each `TaskBatch` (the last one may be smaller)
     start: int = 0,  # number of the first task
     groups=None,  # (class,) the group of each class, for `within`; default: the bank's
-    sample_groups=None,  # (n,) the group of each sample, for `apart` and `together`
+    sample_groups=None,  # (n,) the group of each sample, for `apart=` and `together=`
 ):
     "Yield the tasks `start`..`start + n_tasks - 1` in batches. More than 20 % redrawn counts give a warning."
     for name, value, least in [("n_tasks", n_tasks, 1), ("seed", seed, 0), ("batch", batch, 1), ("start", start, 0)]:
@@ -940,7 +940,7 @@ def draw_tasks(
     seed: int = 0,  # tasks with the same seed and number are the same
     start: int = 0,  # number of the first task
     groups=None,  # (class,) the group of each class, for `within`; default: the bank's
-    sample_groups=None,  # (n,) the group of each sample, for `apart` and `together`
+    sample_groups=None,  # (n,) the group of each sample, for `apart=` and `together=`
 ) -> TaskBatch:
     "The tasks `start`..`start + n_tasks - 1` at once."
     return next(iter(task_stream(bank, spec, n_tasks, seed, batch=n_tasks, start=start, groups=groups,

@@ -1,7 +1,8 @@
 """What Quarto runs after it has rendered the site (`post-render` in _quarto.yml): pages ask nobody else for a script.
 
 For a notebook with a table Quarto adds two scripts from another host, for widgets; these pages have none. Ends of
-terms and indentation, which HTML does not need, go too: the page of claims has thousands of them.
+terms and indentation, which HTML does not need, go too: the page of claims has thousands of them. Links that nbdev
+made from names lead to the published site; here they lead to the page beside, wherever the site lies.
 nbdev copies this file without its suffix.
 """
 
@@ -13,8 +14,13 @@ KEPT = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2>)", re.S)  # where a 
 
 def lighter(
     page: str,  # HTML
+    home: str = "",  # the address of the published site, as nbdev writes it into links
+    up: str = "",  # the way from the page to the site's folder: "../" for each folder
 ) -> str:
-    "The same page without scripts from elsewhere, ends of terms and indentation."
+    "The same page without scripts from elsewhere, ends of terms and indentation; its links stay inside the site."
+    if home:
+        page = page.replace(f'<a href="{home.rstrip("/")}/', f'<a href="{up}')
+        page = re.sub(rf'(content="{re.escape(home.rstrip("/"))}/)[^"]*?(images/)', r"\1\2", page)
     page = re.sub(r'<script src="https://cdnjs\.[^>]*></script>\s*', "", page)
     page = re.sub(r"<script[^>]*>define\('jquery'.*?</script>\s*", "", page, flags=re.S)
     parts = KEPT.split(page)  # text, kept, its tag, text ...
@@ -22,8 +28,18 @@ def lighter(
     del parts[2::3]
     return "".join(parts)
 
-made = Path(os.environ.get("QUARTO_PROJECT_OUTPUT_DIR", "_docs"))
+def home_of(
+    folder: Path,  # where Quarto runs: nbdev.yml lies there
+) -> str:
+    "The address of the published site; empty where none is written."
+    there = folder/"nbdev.yml"
+    found = there.is_file() and re.search(r'^ *site-url: *"?([^"\s]+)', there.read_text(encoding="utf-8"), re.M)
+    return found.group(1) if found else ""
+
+made, home = Path(os.environ.get("QUARTO_PROJECT_OUTPUT_DIR", "_docs")), home_of(Path("."))
 for name in os.environ.get("QUARTO_PROJECT_OUTPUT_FILES", "").split("\n"):
     path = Path(name.strip())
     if not path.is_file(): path = made/path  # seen from the project, or from its output
-    if path.suffix == ".html": path.write_text(lighter(path.read_text(encoding="utf-8")), encoding="utf-8")
+    if path.suffix != ".html": continue
+    up = "../"*(len(path.resolve().relative_to(made.resolve()).parts) - 1)
+    path.write_text(lighter(path.read_text(encoding="utf-8"), home, up), encoding="utf-8")

@@ -62,7 +62,8 @@ def explained(function, args, source, comments, helped):
         end = max([arg.end_lineno, *[d.end_lineno for d in own]])
         text = "\n".join(lines[arg.lineno - 1:end])
         option = arg.annotation is not None and ast.unparse(arg.annotation) in helped
-        above = lines[arg.lineno - 2].strip().startswith("#")
+        over = lines[arg.lineno - 2].strip()
+        above = over.startswith("#") and not over.startswith("# %%")  # the head of a cell explains nothing
         if end in comments or above or option or "help=" in text or "typer.Context" in text: found.add(arg.arg)
     return found
 

@@ -387,6 +387,11 @@ def test_pages_ask_nobody_else_for_a_script():
             "<script type=\"application/javascript\">define('jquery', [],function() {return 1})</script>\n"
             f"<dl>\n  <dt>why</dt>\n  <dd>so</dd></dl>{code}<script>own\n  ()</script>")
     assert module.lighter(page) == f"<dl>\n<dt>why\n<dd>so</dl>{code}<script>own\n  ()</script>"
+    home = "https://here.io/book"
+    link, card = f'<a href="{home}/api/core.html#rng">', f'<meta content="{home}/api/images/card.png">'
+    assert module.lighter(link + card, home, "../") == (
+        '<a href="../api/core.html#rng"><meta content="https://here.io/book/images/card.png">')
+    assert module.home_of(root/"nbs").startswith("https://") and module.home_of(root/"tests") == ""
 
 def test_no_page_is_wider_than_a_phone(site, phone):
     "All pages of results and tutorials, and every third chapter; what is wide scrolls by itself."

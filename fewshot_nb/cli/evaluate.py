@@ -233,7 +233,9 @@ def _save_figure(draw, path):
     plt.close(figure)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #f8504019
-def folder_named_after(features) -> Path:
+def folder_named_after(
+    features,  # a file, or the name of features that the package ships
+) -> Path:
     "`runs/evaluate/mine` of the project for `mine.npz`; letters, digits, `-`, `_` and `.` of the name stay."
     from fewshot_nb.engine.experiment import results_root
     name = str(features) if ":" in str(features) else Path(features).stem
@@ -249,7 +251,9 @@ def _refuse(given, options, where):
     raise InputError(f"{' and '.join(found)} {verb} a meaning only {where}: leave {pronoun} out.")
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #whole
-def whole_numbers(groups) -> list:
+def whole_numbers(
+    groups,  # what was given, say ["1,5", "10"]
+) -> list:
     "The numbers of --shots, which come in several words or with commas."
     several = [[s.strip() for s in group.split(",") if s.strip()] for group in groups]
     if not all(several): raise InputError("--shots names no number: write for instance --shots 1 5.")
@@ -260,7 +264,9 @@ def whole_numbers(groups) -> list:
     return [int(s) for s in texts]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #bbe6f5b5
-def shots_asked(groups) -> list:
+def shots_asked(
+    groups,  # what was given, say ["1", "5"]
+) -> list:
     "The shots of --shots: whole numbers, or words such as 1-9, step(1,9) and dirichlet(1,5) for uneven ones."
     from fewshot_nb.samplers import shots
     found = []

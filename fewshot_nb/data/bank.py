@@ -176,7 +176,7 @@ def to(
     self: Bank,
     device,  # a `torch.device` or its name
 ) -> Bank:
-    "The same bank with its samples on `device`."
+    "The same bank with its samples on that device."
     moved = Bank(self.data.to(device), self.labels, self.groups, self.names, self.group_names, self.source)
     return moved
 

@@ -546,7 +546,7 @@ def computed(
 @patch
 def measured(self: Experiment, out="runs/results"):  # the folder of all results
     """Every setting that was computed under `out`, and of other profiles for the committed evidence: its row,
-    `seconds` and `device`."""
+    seconds and device."""
     import pandas as pd
     from fewshot_nb.engine.results import committed_rows
     tables = [t for r in self.all_results(out) if len(t := r.timed())]

@@ -507,7 +507,7 @@ def parts(self: Results):
 # %% ../../nbs/api/500_engine_results.ipynb #678bf164
 @patch
 def timed(self: Results):
-    "One row a good part, the first of its rows, with the `seconds` that the part took and the `device` it was made on."
+    "One row a good part, the first of its rows, with the seconds that the part took and the device it was made on."
     found = []
     for table, meta in self._parts().values():
         if table["status"][0].as_py() != "ok": continue

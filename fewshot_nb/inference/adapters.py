@@ -40,7 +40,9 @@ class OneTaskMethod(Method):
         return f"{kind_of(self.classifier)}, taken as {'transductive' if self.transductive else 'inductive'}"
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #5d7baf4e
-def kind_of(classifier) -> str:
+def kind_of(
+    classifier,  # a class, an estimator, a function ...
+) -> str:
     "In which way a thing can be asked: in words, empty where there is none."
     if isinstance(classifier, type): return ""
     if hasattr(classifier, "process_support_set"): return "a classifier of easyfsl"

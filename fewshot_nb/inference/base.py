@@ -428,7 +428,9 @@ def carries(
     return 1e4*info.tiny, info.max
 
 # %% ../../nbs/api/455_inference_base.ipynb #d4db2689
-def squares_fit(dtype) -> tuple:
+def squares_fit(
+    dtype,  # of floating point numbers
+) -> tuple:
     "The range of numbers whose squares, and small differences of them, are normal in `dtype`."
     info = torch.finfo(dtype)
     return 1e4*math.sqrt(info.tiny), 1e-4*math.sqrt(info.max)

@@ -84,7 +84,9 @@ def _check_task(support, query):
                          f"tasks, not {tuple(support.shape)} and {tuple(query.shape)}.")
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #fefb56e1
-def support_sides(z: Float[Tensor, "task 12 dim"]) -> Float[Tensor, "task 2 6 dim"]:
+def support_sides(
+    z: Float[Tensor, "task 12 dim"],  # features of the twelve support pictures, left side first
+) -> Float[Tensor, "task 2 6 dim"]:
     "The support, side by side."
     return z.unflatten(1, (2, SIDE_SHOTS))
 

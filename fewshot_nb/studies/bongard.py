@@ -32,7 +32,9 @@ from ..train.program_synthesis import (attribute_accuracy, attribute_classifier,
                                                 synthesis_errors, train_attribute_classifier, train_synthesis)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #a5d5ef92
-def official_shapes_folder(data="auto"):
+def official_shapes_folder(
+    data="auto",  # `own`, `auto` (`FEWSHOT_DATA`) or a folder
+):
     "The folder of the official tables of shapes that the parameter `data` means, or None for our own library."
     if str(data) in ("own", "glyphs") or (str(data) == "auto" and not os.environ.get("FEWSHOT_DATA")): return None
     folder = Path(os.environ["FEWSHOT_DATA"] if str(data) == "auto" else data)
@@ -650,7 +652,9 @@ def control_measures(
     return found
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #ab74f9cf
-def heads_panel(table: pd.DataFrame):
+def heads_panel(
+    table: pd.DataFrame,  # rows of `control_row`
+):
     """A matplotlib figure: wrong moves and errors of turns, by kind of head; hollow where the heads
     know no more than a constant."""
     import matplotlib.pyplot as plt

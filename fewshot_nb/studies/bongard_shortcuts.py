@@ -54,7 +54,9 @@ def compared(
     return scores
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #b4cbfc03
-def stem(concept):
+def stem(
+    concept,  # as a problem names it, say "not convex"
+):
     "A concept without its negations."
     return concept.replace("not ", "")
 

@@ -108,7 +108,9 @@ def judge(
     return self._place(seen, seed) | near
 
 # %% ../../nbs/api/805_studies_generation.ipynb #d1c9402f
-def setting_digest(s) -> str:
+def setting_digest(
+    s,  # a setting: names and values
+) -> str:
     "A short name of a setting, for files."
     return hashlib.sha256(json.dumps(s, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -491,7 +491,9 @@ def step_flops(self: GeneratorSettings) -> float:
     return _counted(self.of_items(2))/2*self.items
 
 # %% ../../nbs/api/800_studies_generators.ipynb #40feae02
-def counted_in(unit: str):
+def counted_in(
+    unit: str,  # what is counted, say "floating-point operations"
+):
     "A decorator: what a function that estimates work counts, for `reproduce --dry-run` to say."
     def named(f):
         f.unit = unit

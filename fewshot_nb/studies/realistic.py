@@ -301,7 +301,9 @@ def imbalance_row(
     return {k: v for k, v in row.items() if k != "n_query"}  # a setting already
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #78c33e98
-def no_data(data="auto") -> str:
+def no_data(
+    data="auto",  # ignored: nothing is read
+) -> str:
     "The name of the data of an experiment that needs none."
     return "none"
 

@@ -150,7 +150,9 @@ def abstract_pictures(
     return shape_pictures(random, known, rows.reshape(-1, 1), 150., 320., counted, banned, matched=balanced)
 
 # %% ../../../nbs/api/175_data_bongard_abstract.ipynb #d4ff8717
-def numbered_names(concepts) -> list:
+def numbered_names(
+    concepts,  # the concept of each problem
+) -> list:
     "Names of abstract problems, numbered within each concept: \"hd_necked_0000\"."
     seen, names = {}, []
     for c in concepts:

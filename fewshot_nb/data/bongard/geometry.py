@@ -153,7 +153,9 @@ class HalfPiece:
         self.aim = np.angle(near - z[0])  # tells curves apart that leave a node in one direction
 
 # %% ../../../nbs/api/150_data_bongard_geometry.ipynb #f9665cd7
-def wrap_angle(angle):
+def wrap_angle(
+    angle,  # in radians, an array or a number
+):
     "The angle in -pi..pi."
     return (angle + np.pi) % (2*np.pi) - np.pi
 

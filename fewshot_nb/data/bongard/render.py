@@ -260,7 +260,7 @@ def _bank_of(bank, pictures, labels, groups, names, device):
 
 @patch
 def to(self: PictureBank, device) -> "PictureBank":
-    "The same programs, drawn onto `device`."
+    "The same programs, drawn onto that device."
     return _bank_of(self, self.pictures, self.labels, self.groups, self.names, device)
 
 # %% ../../../nbs/api/145_data_bongard_render.ipynb #931157ba
