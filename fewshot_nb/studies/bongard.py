@@ -56,10 +56,11 @@ def solver_problem_flops(
     method: str,  # a name in `models.bongard_solvers.SOLVERS`
     size: int,  # pixels a side
     alpha: float = 1.,  # width reduction of Fig. 5
+    queries: str = "two",  # of a problem, or "all", see `train_solver`
 ) -> float:
-    "Floating-point operations of one training problem, counted by torch on tensors without memory."
+    "Floating-point operations of a backbone and one training problem, counted by torch on tensors without memory."
     from torch.utils.flop_counter import FlopCounterMode
-    channels, images = (7, 4) if method == "CNN-Baseline" else (1, 14)
+    channels, images = (7, 4 if queries == "two" else 28) if method == "CNN-Baseline" else (1, 14)
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         ResNet15(1/alpha, channels)(torch.empty(1, channels, size, size))
     return 3.*images*counter.get_total_flops()
@@ -131,7 +132,7 @@ def _speed(s, state, device):
     "Shares of the training time: of drawing, and of what the processor does in large products."
     seconds = max(state.seconds, 1e-9)
     drawing = [h["drawing"] for h in state.history]
-    gflops = solver_problem_flops(s.method, s.size, s.alpha)*s.batch*s.steps/seconds/1e9
+    gflops = solver_problem_flops(s.method, s.size, s.alpha, s.queries)*s.batch*s.steps/seconds/1e9
     return dict(drawing_share=float(np.mean(drawing)*s.steps/seconds) if drawing else float("nan"), gflops=gflops,
                 flop_share=gflops*1e9/_product_rate(str(device)), train_seconds=state.seconds)
 
