@@ -345,6 +345,18 @@ def test_every_link_inside_the_site_leads_somewhere(site):
                 broken.append(f"{path.relative_to(folder)}: {link['href']}")
     assert not broken, "\n".join(sorted(set(broken))[:40])
 
+def test_prose_names_nothing_private_in_backticks():
+    "nbdev makes such a name a link to an anchor that no page has."
+    from fewshot_nb._modidx import d
+    names = {name.split(".")[-1] for module in d["syms"].values() for name in module}
+    wrong = []
+    for path in sorted((root/"nbs").rglob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] != "markdown": continue
+            said = set(re.findall(r"`(_[a-z]\w*)`", "".join(cell["source"]))) & names
+            if said: wrong.append((path.stem, said))
+    assert not wrong, wrong
+
 def test_code_holds_no_links_and_a_page_says_how_to_open_it(site):
     _, folder = site
     wrong = []
