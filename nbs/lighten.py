@@ -2,7 +2,8 @@
 
 For a notebook with a table Quarto adds two scripts from another host, for widgets; these pages have none. Ends of
 terms and indentation, which HTML does not need, go too: the page of claims has thousands of them. Links that nbdev
-made from names lead to the published site; here they lead to the page beside, wherever the site lies.
+made from names lead to the published site; here they lead to the page beside, wherever the site lies, if it is there
+(a renderer that does not read `output-file` calls pages otherwise).
 nbdev copies this file without its suffix.
 """
 
@@ -16,10 +17,12 @@ def lighter(
     page: str,  # HTML
     home: str = "",  # the address of the published site, as nbdev writes it into links
     up: str = "",  # the way from the page to the site's folder: "../" for each folder
+    made: Path = Path("."),  # the site's folder
 ) -> str:
     "The same page without scripts from elsewhere, ends of terms and indentation; its links stay inside the site."
     if home:
-        page = page.replace(f'<a href="{home.rstrip("/")}/', f'<a href="{up}')
+        def beside(link): return f'<a href="{up}{link[1]}' if (made/link[1]).is_file() else link[0]
+        page = re.sub(rf'<a href="{re.escape(home.rstrip("/"))}/([^"#?]*)', beside, page)
         page = re.sub(rf'(content="{re.escape(home.rstrip("/"))}/)[^"]*?(images/)', r"\1\2", page)
     page = re.sub(r'<script src="https://cdnjs\.[^>]*></script>\s*', "", page)
     page = re.sub(r"<script[^>]*>define\('jquery'.*?</script>\s*", "", page, flags=re.S)
@@ -42,4 +45,4 @@ for name in os.environ.get("QUARTO_PROJECT_OUTPUT_FILES", "").split("\n"):
     if not path.is_file(): path = made/path  # seen from the project, or from its output
     if path.suffix != ".html": continue
     up = "../"*(len(path.resolve().relative_to(made.resolve()).parts) - 1)
-    path.write_text(lighter(path.read_text(encoding="utf-8"), home, up), encoding="utf-8")
+    path.write_text(lighter(path.read_text(encoding="utf-8"), home, up, made), encoding="utf-8")
