@@ -15,8 +15,7 @@ from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.logo import ink_marks
 from ..data.bongard.render import rasterise
 from ..engine.results import provenance
-from ..models.bongard_solvers import SOLVERS, bongard_solver
-from ..models.core import computed_in
+from ..models.bongard_solvers import SOLVERS, bongard_solver, solver_computed_in
 from ..studies.bongard import solver_problem_flops
 from ..train.bongard_solvers import leave_one_out_logits, whole_problems
 
@@ -51,9 +50,8 @@ def _solver_step(net, optimizer, bank, batch, random, clock):
     return drawn, clock() - start
 
 def _training_row(problems, method, size, alpha, batch, where, peak, steps):
-    net, bank, random = bongard_solver(method, 1/alpha).to(where).train(), problems.bank(size, where), rng(0, "bench")
-    for part in (net.net, getattr(net, "body", None)):  # as the profile `hours` trains
-        if part is not None: computed_in(part, "bfloat16")
+    net = solver_computed_in(bongard_solver(method, 1/alpha), "bfloat16").to(where).train()  # as `hours` trains
+    bank, random = problems.bank(size, where), rng(0, "bench")
     optimizer = torch.optim.SGD(net.parameters(), 1e-3, momentum=.9)
     clock = time.process_time if where.type == "cpu" else time.perf_counter
     taken = [_solver_step(net, optimizer, bank, batch, random, clock) for _ in range(2 + steps)][2:]

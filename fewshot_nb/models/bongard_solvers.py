@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIDE_SHOTS', 'SOLVERS', 'ResNet15', 'BongardSolver', 'support_sides', 'BongardProtoNet', 'MetaBaseline',
-           'two_class_svm', 'MetaOptNet', 'ANIL', 'SNAIL', 'WReN', 'CNNBaseline', 'bongard_solver']
+           'two_class_svm', 'MetaOptNet', 'ANIL', 'SNAIL', 'WReN', 'CNNBaseline', 'bongard_solver',
+           'solver_computed_in']
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #a20dba1d
 import torch
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from ..core import InputError, choose
-from .core import seeded_torch
+from .core import computed_in, seeded_torch
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #c4e5fe55
 SIDE_SHOTS = 6  # pictures of a side that are shown
@@ -313,3 +314,13 @@ def bongard_solver(
     "A fresh solver, a function of its seed alone."
     choose(name, list(SOLVERS), "solver")
     with seeded_torch(seed): return SOLVERS[name](width)
+
+# %% ../../nbs/api/315_models_bongard_solvers.ipynb #5b0e7d62
+def solver_computed_in(
+    solver: BongardSolver,  # it is changed in place
+    precision: str,  # one of `models.core.PRECISIONS`
+) -> BongardSolver:  # `solver`
+    "Let the large products of a solver be computed in a precision; see `models.core.computed_in`."
+    computed_in(solver.net, precision)
+    if hasattr(solver, "body"): computed_in(solver.body, precision)
+    return solver

@@ -22,7 +22,7 @@ from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.problems import PROBLEM_KINDS, PROBLEM_SPLITS
 from ..data.bongard.render import PictureBank
 from ..models.core import computed_in
-from ..models.bongard_solvers import SOLVERS, ResNet15, bongard_solver
+from ..models.bongard_solvers import SOLVERS, ResNet15, bongard_solver, solver_computed_in
 from ..models.program_synthesis import ProgramSynthesis, synthesis_network
 from ..papers import published_claims, published_table
 from ..plots import COLOURS, style
@@ -164,6 +164,17 @@ def _train_with_curve(s, model, bank, parts, device, file):
         net, state, curve = judged_in_stretches(stops, until, judge, kept, repr(s))
     return net, state, found or _accuracies(net, parts, s.size, device), curve
 
+# %% ../../nbs/api/840_studies_bongard.ipynb #5b0e7d65
+def _set_up(model, s):
+    "A fresh solver's precision and first scale."
+    solver_computed_in(model, s.precision)
+    if not s.first_scale: return
+    if not hasattr(model, "scale"):
+        raise InputError(f"first_scale={s.first_scale!r} was given, but {s.method} has no scale to learn: take 0.")
+    if s.first_scale < 0:
+        raise InputError(f"first_scale={s.first_scale!r} must be above 0, or 0 for the solver's own.")
+    model.scale.data.fill_(s.first_scale)
+
 # %% ../../nbs/api/840_studies_bongard.ipynb #16c242d4
 def solver_row(
     setting: dict,  # see `SolverSettings`
@@ -179,9 +190,7 @@ def solver_row(
     def file(what): return folder and Path(folder)/f"{s.variant}-{s.method}-{s.alpha:g}-{s.seed}.{what}.pt"
     train = problems.part("train")
     model, bank = bongard_solver(s.method, 1/s.alpha, s.seed), train.bank(s.size, device)
-    for part in (model.net, getattr(model, "body", None)):  # SNAIL's body costs more than its backbone
-        if part is not None: computed_in(part, s.precision)
-    if s.first_scale and hasattr(model, "scale"): model.scale.data.fill_(s.first_scale)
+    _set_up(model, s)
     row = _pretrain(s, model, bank, device, file)
     seen = train.part(rng(problem_seed, "seen").permutation(len(train))[:600])  # with the queries as released
     parts = dict(train=seen, **{name: problems.part(part) for name, part in TEST_PARTS.items()})

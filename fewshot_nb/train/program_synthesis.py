@@ -15,7 +15,7 @@ from ..data.bongard.render import PictureBank
 from ..models.bongard_solvers import ResNet15
 from ..models.core import seeded_torch
 from ..models.program_synthesis import MOVE_TOLERANCE, program_tokens, wrong_moves
-from .bongard_solvers import drawing_threads, made_ahead, first_state
+from .bongard_solvers import drawing_threads, first_state, made_ahead
 from .loop import descend, run_steps
 
 # %% ../../nbs/api/410_train_program_synthesis.ipynb #b54b8b1d
