@@ -7,7 +7,9 @@ __all__ = ['COLOURS', 'MODELS', 'style', 'contact_sheet', 'model_look', 'mark_fa
            'reading_table']
 
 # %% ../nbs/api/020_plots.ipynb #650929b2
-import contextlib, html
+import contextlib, html, math, re
+from numbers import Real
+from fastcore.basics import patch
 import numpy as np, torch
 import matplotlib as mpl, matplotlib.pyplot as plt
 from matplotlib.figure import Figure
@@ -152,46 +154,146 @@ def plane(
     return ax
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e002
+_UNITS = {"percent": "%", "points": "points", "seconds": "s", "ms": "ms", "mb": "MB", "nats": "nats"}
+_HEADS = {  # quantities that have one unit wherever they stand
+    "recognizability": "recognizability (%)", "recognizability_exact": "recognizability, exact (%)",
+    "human_recognizability": "recognizability of people (%)", "human_diversity": "diversity of people",
+    "kl_z": "KL of z (nats)", "kl_c": "KL of c (nats)", "latent_dim": "size of z",
+    "steps_done": "steps", "train_steps": "steps", "images_per_second": "images/s", "std_error": "standard error",
+    "p_holm": "p (Holm)", "p_chisq": "p (χ²)", "p_equivalent": "p (equivalence)", "gate": "held back by"}
+
+def _head(name, heads=()):
+    "What a page calls a column."
+    if name in heads: return heads[name]
+    if isinstance(name, tuple): return ", ".join(_head(part, heads) for part in name if str(part))
+    if name in _HEADS: return _HEADS[name]
+    stem, _, unit = str(name).rpartition("_")
+    return f"{stem} ({_UNITS[unit]})".replace("_", " ") if stem and unit in _UNITS else str(name).replace("_", " ")
+
+# %% ../nbs/api/020_plots.ipynb #7ab1e007
+def _places(numbers, digits=None):
+    "Digits behind the point: four figures for the largest number, three digits at most; none that is 0 for all."
+    finite = [v for v in numbers if math.isfinite(v)]
+    largest = max(map(abs, finite), default=0)
+    if digits is None: digits = min(3, max(0, 3 - math.floor(math.log10(largest)))) if largest else 0
+    return next(n for n in range(digits + 1) if all(round(v, n) == round(v, digits) for v in finite))
+
+def _number(value, places, chance=False):  # `chance`: of a p-value
+    "A number with so many digits behind the point, in figures that are read."
+    if not math.isfinite(value): return "∞" if value > 0 else "-∞"
+    words = f"{round(value, places) + 0.:.{places}f}"
+    if float(words) or not value: return f"{float(words):,.{places}f}" if abs(value) >= 10_000 else words
+    if chance: return "< 0.001"
+    return f"{value:.0e}" if abs(value) < 1e-6 else np.format_float_positional(value, 1, fractional=False, trim="-")
+
+def _shortly(value):
+    "Anything but a number in a few characters."
+    if isinstance(value, (bool, np.bool_)): return "yes" if value else "no"
+    if isinstance(value, Real): return _number(value, _places([value]))
+    if isinstance(value, dict): return ", ".join(f"{k} {_shortly(v)}" for k, v in value.items())
+    return ", ".join(map(_shortly, value)) if isinstance(value, (list, tuple, np.ndarray)) else str(value)
+
+# %% ../nbs/api/020_plots.ipynb #7ab1e009
+def _words(column, name, digits):
+    "The cells of a column as a page shows them."
+    gone = list(column.isna())
+    found = [v for v, lost in zip(column, gone) if not lost]
+    numbers = all(isinstance(v, Real) and not isinstance(v, (bool, np.bool_)) for v in found)
+    if not numbers or re.fullmatch(r"seeds?|year", str(name)): form = str if numbers else _shortly
+    else:
+        places, chance = _places(found, digits), bool(re.match(r"p($|[ _,])", str(name)))
+        def form(value): return _number(value, places, chance)
+    return ["–" if lost or value == "" else form(value) for value, lost in zip(column, gone)]
+
+# %% ../nbs/api/020_plots.ipynb #7ab1e011
+_VALUE = re.compile(r"([+-]?[\d.]+)(?:[^\d±\[]*± ([\d.]+)| \[([-\d.]+), ([-\d.]+)\])?")
+
+def _reading(words):
+    "(value, half of its interval) of a cell such as `90.5 ± 1.2` or `90.5 [89.3, 91.7]`; None without a number."
+    found = _VALUE.match(words.replace(",", "") if "[" not in words else words)
+    if not found: return None
+    value, half, low, high = (float(v) if v else 0. for v in found.groups())
+    return value, half or (high - low)/2
+
+def _marks(words, most):
+    "A mark for each cell: `*` the best, `~` what its interval does not part from it."
+    read = [_reading(w) for w in words]
+    known = [r for r in read if r]
+    best = most(known, default=None)
+    if best is None or len({value for value, _ in known}) == 1: return [""]*len(words)
+    def mark(value, half):
+        if value == best[0]: return "*"
+        return "~" if math.hypot(half, best[1]) >= abs(value - best[0]) else ""
+    return [mark(*r) if r else "" for r in read]
+
+# %% ../nbs/api/020_plots.ipynb #7ab1e013
 class ReadingTable:
-    "A table as a page shows it: the line above says what all rows share."
+    "A table as a page shows it: the caption says what all rows share."
     def __init__(self,
-        table,  # a DataFrame; its index becomes columns where it has a name
+        table,  # a DataFrame of words
         shared: dict,  # what all rows have in common: {"profile": "laptop"}
-        digits: int = 3,  # behind the point
-    ): self.table, self.shared, self.digits = table, shared, digits
+        marks: dict,  # {column: `*` (the best), `~` (not told from it) or "" for each row}
+        per: tuple = (),  # heads of the columns that say of which group a row is the best
+    ): self.table, self.shared, self.marks, self.per = table, shared, marks, per
 
     def said(self) -> str:
-        "The line above the table."
-        pairs = [f"{k} {v}" for k, v in self.shared.items() if str(v)]
-        return f"In every row: {', '.join(pairs)}." if pairs else ""
+        "The caption: what all rows share, and what the marks mean."
+        pairs = [re.sub(r"^(.*) \((.*)\)$", rf"\1 {v} \2", k) if "(" in k else f"{k} {v}"
+                 for k, v in self.shared.items() if str(v)]
+        found = {mark for column in self.marks.values() for mark in column}
+        of = f" of rows of the same {' and '.join(self.per)}" if self.per else ""
+        said = [f"In every row: {', '.join(pairs)}."] if pairs else []
+        if "*" in found: said.append(f"Bold: the best{of}{'; ~: not told from it' if '~' in found else ''}.")
+        return " ".join(said)
 
-    def _repr_html_(self):
-        above = f"<p><small>{html.escape(self.said())}</small></p>" if self.said() else ""
-        form = f"{{:,.{self.digits}f}}".format
-        return above + self.table.to_html(index=False, na_rep="–", border=0, float_format=form)
+    def __repr__(self): return f"{self.said()}\n{self.table.to_string(index=False)}".strip()
 
-    def __repr__(self): return f"{self.said()}\n{self.table.round(self.digits).to_string(index=False)}".strip()
+# %% ../nbs/api/020_plots.ipynb #7ab1e014
+@patch
+def _repr_html_(self: ReadingTable):
+    "For a notebook and its page."
+    forms = {"*": "<b>{}</b>", "~": "{} ~", "": "{}"}
+    columns = [[forms[m].format(html.escape(w)) for w, m in zip(words, self.marks.get(name) or [""]*len(words))]
+               for name, words in self.table.items()]
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in self.table)
+    rows = "\n".join(f"<tr>{''.join(f'<td>{w}</td>' for w in row)}</tr>" for row in zip(*columns))
+    said = html.escape(self.said())
+    above = f'<caption style="caption-side:top;text-align:left">{said}</caption>\n' if said else ""
+    return f"<table>\n{above}<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e003
 def reading_table(
-    table,  # a DataFrame
-    digits: int = 3,  # behind the point
+    table,  # a DataFrame; names of its index become columns
+    digits: int | None = None,  # behind the point, where numbers need as many; default: four figures for the largest
+    best: dict | None = None,  # {column: max or min}: where the best is marked
+    per: tuple = (),  # columns: the best of each group of rows with the same values here
+    heads: dict | None = None,  # {column: what a page calls it, with its unit}
 ) -> ReadingTable:  # shows itself in a notebook
-    "A table for people: constant columns above it, `X ours` and `X paper` in one column, dashes for what is missing."
+    "A table for people: constant columns in the caption, `X ours` and `X paper` in one column, units in heads."
     if any(table.index.names): table = table.reset_index()
-    table = table.rename_axis(columns=None)
+    table = _ours_beside_paper(table.rename_axis(columns=[None]*table.columns.nlevels))
+    words = table.iloc[:, :0].copy()
+    for i, name in enumerate(table.columns): words[_head(name, heads or {})] = _words(table.iloc[:, i], name, digits)
+    same = [c for c in words if len(words) > 1 and words[c].nunique() == 1][:words.shape[1] - 1]
+    shared = {c: words[c].iloc[0] for c in same if words[c].iloc[0] != "–"}
+    kept, per = words.drop(columns=same), tuple(_head(name, heads or {}) for name in per)
+    marks = {_head(c, heads or {}): most for c, most in (best or {}).items()}
+    return ReadingTable(kept, shared, {c: _marked(words, c, m, per) for c, m in marks.items() if c in kept},
+                        tuple(name for name in per if name in kept))
+
+# %% ../nbs/api/020_plots.ipynb #7ab1e016
+def _ours_beside_paper(table):
+    "The table with `X ours` and `X paper` in one column."
     for name in [str(c).removesuffix(" ours") for c in table if str(c).endswith(" ours")]:
         if f"{name} paper" not in table: continue
-        ours, paper = (table[f"{name} {who}"].map(_shortly) for who in ("ours", "paper"))
-        table[f"{name} ours"] = ours + " / " + paper
-        table = table.drop(columns=f"{name} paper").rename(columns={f"{name} ours": f"{name}, ours / paper"})
-    same = [c for c in table if len(table) > 1 and table[c].nunique(dropna=False) == 1]
-    shared = {str(c).replace("_", " "): _shortly(table[c].iloc[0]) for c in same if not _missing(table[c].iloc[0])}
-    return ReadingTable(table.drop(columns=same).rename(columns=lambda c: str(c).replace("_", " ")), shared, digits)
+        ours, paper = (_words(table[f"{name} {who}"], name, None) for who in ("ours", "paper"))
+        both = [f"{a} / {b}" for a, b in zip(ours, paper)]
+        table = table.assign(**{f"{name} ours": both}).drop(columns=f"{name} paper")
+        table = table.rename(columns={f"{name} ours": f"{name.rstrip(',')}, ours / paper"})
+    return table
 
-def _missing(value): return value is None or value != value
-
-def _shortly(value):
-    "A value in a few characters."
-    if _missing(value): return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _marked(words, name, most, per):
+    "The marks of a column, group by group."
+    groups = words.groupby(list(per), sort=False).indices.values() if per else [range(len(words))]
+    found = {i: m for rows in groups for i, m in zip(rows, _marks([words[name].iloc[i] for i in rows], most))}
+    return [found[i] for i in range(len(words))]
