@@ -148,21 +148,19 @@ def _accuracies(model, parts, size, device):
     return row
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #df47b908
-def _train_with_curve(s, model, bank, parts, device, file):
-    "Train in three stretches; `(model, State, accuracies on all parts, curve)`."
+def _in_stretches(steps, train_until, judge, names, file, training):
+    "Train to a quarter, half and all of the steps; `(model, State, all that was found at the end, curve of `names`)`."
     found = {}
-    def judge(model):
-        found.update(_accuracies(model, parts, s.size, device))
-        return {name: round(found[name], 2) for name in parts if name in found}
+    def measured(model):
+        found.update(judge(model))
+        return {name: round(found[name], 2) for name in names if name in found}
+    stops = sorted({max(1, steps//4), max(1, steps//2), steps})
     with tempfile.TemporaryDirectory() as scratch:
-        checkpoint = file("solver") or Path(scratch)/"solver.pt"  # stretches go on from here
-        def until(stop):
-            return train_solver(model, bank, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed, queries=s.queries,
-                                optimizer=s.optimizer, device=device, checkpoint=checkpoint, until=stop)
-        stops = sorted({max(1, s.steps//4), max(1, s.steps//2), s.steps})
-        kept = Path(checkpoint).with_suffix(".curve.json")
-        net, state, curve = judged_in_stretches(stops, until, judge, kept, repr(s))
-    return net, state, found or _accuracies(net, parts, s.size, device), curve
+        checkpoint = file or Path(scratch)/"training.pt"  # stretches go on from here
+        net, state, curve = judged_in_stretches(
+            stops, lambda stop: train_until(stop, checkpoint), measured, Path(checkpoint).with_suffix(".curve.json"),
+            training)
+    return net, state, found or judge(net), curve
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #5b0e7d65
 def _set_up(model, s):
@@ -194,7 +192,11 @@ def solver_row(
     row = _pretrain(s, model, bank, device, file)
     seen = train.part(rng(problem_seed, "seen").permutation(len(train))[:600])  # with the queries as released
     parts = dict(train=seen, **{name: problems.part(part) for name, part in TEST_PARTS.items()})
-    model, state, found, curve = _train_with_curve(s, model, bank, parts, device, file)
+    def until(stop, checkpoint):
+        return train_solver(model, bank, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed, queries=s.queries,
+                            optimizer=s.optimizer, device=device, checkpoint=checkpoint, until=stop)
+    def judge(model): return _accuracies(model, parts, s.size, device)
+    _, state, found, curve = _in_stretches(s.steps, until, judge, parts, file("solver"), repr(s))
     return dict(row, **found, **_speed(s, state, device), curve=json.dumps(curve), problems=len(train))
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #6bd43fbe
@@ -214,17 +216,21 @@ class ControlSettings:
     ps_batch: int = 128  # pictures a step
     ps_lr: float = .03  # `ps_rate` in rows
     scale: float = 1.  # share of the 12,000 problems
+    precision: str = "float32"  # one of `PRECISIONS`: of the backbone in training
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #3a8841f6
 def _program_row(s, shapes, device, file, problem_seed):
     "Which heads write programs better: errors on validation problems."
     problems = _benchmark("full", problem_seed, shapes, s.scale)
     model = synthesis_network(1/s.alpha, s.task.split()[1], seed=s.seed)
-    bank = problems.part("train").bank(s.size, device)
-    model, state = train_synthesis(model, bank, steps=s.ps_steps, lr=s.ps_lr, batch=s.ps_batch, seed=s.seed,
-                                   device=device, checkpoint=file)
-    asked = problems.part("val").bank(s.size, device)
-    return dict(synthesis_errors(model, asked), constant_wrong=constant_move_error(asked), train_seconds=state.seconds)
+    computed_in(model.net, s.precision)
+    bank, asked = (problems.part(part).bank(s.size, device) for part in ("train", "val"))
+    def until(stop, checkpoint):
+        return train_synthesis(model, bank, steps=s.ps_steps, lr=s.ps_lr, batch=s.ps_batch, seed=s.seed,
+                               device=device, checkpoint=checkpoint, until=stop)
+    def judge(model): return synthesis_errors(model, asked)
+    _, state, found, curve = _in_stretches(s.ps_steps, until, judge, ("wrong_moves", "turn_error"), file, repr(s))
+    return dict(found, constant_wrong=constant_move_error(asked), curve=json.dumps(curve), train_seconds=state.seconds)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #f67d4c1e
 def _attribute_row(s, shapes, device, file):
@@ -234,14 +240,18 @@ def _attribute_row(s, shapes, device, file):
         return PictureBank(pictures, labels, s.size, device=device)
     known = bank(s.each, s.seed, "seen")
     model = attribute_classifier(1/s.alpha, s.seed)
-    model, state = train_attribute_classifier(model, known, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed,
-                                              device=device, checkpoint=file)
+    computed_in(model.net, s.precision)
+    def until(stop, checkpoint):
+        return train_attribute_classifier(model, known, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed,
+                                          device=device, checkpoint=checkpoint, until=stop)
     first = np.r_[:s.tests, s.each:s.each + s.tests]
     again = PictureBank(known.pictures.pick(first), known.labels[first], s.size, device=device)
     tests = dict(train=again, test=bank(s.tests, s.seed + 1000, "seen"), unseen=bank(s.tests, s.seed, "unseen"))
-    row = {}
-    for name, part in tests.items(): row[name], row[f"{name}_se"] = attribute_accuracy(model, part)
-    return dict(row, train_seconds=state.seconds)
+    def judge(model):
+        found = {name: attribute_accuracy(model, part) for name, part in tests.items()}
+        return {k: v for name, (share, error) in found.items() for k, v in ((name, share), (f"{name}_se", error))}
+    _, state, found, curve = _in_stretches(s.steps, until, judge, tests, file, repr(s))
+    return dict(found, curve=json.dumps(curve), train_seconds=state.seconds)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #41458a74
 def control_row(
@@ -637,10 +647,11 @@ def _heads_at_chance(mixture, l2):
     return (f"at chance: {wrong[0]:.1f} and {wrong[1]:.1f} % of moves are wrong, and the mixture's turns are "
             f"further off than L2's ({turns[0]:.0f} against {turns[1]:.0f} degrees)")
 
-def _ended(table, name):
-    "Whether the trainings of controls have ended; they have no learning curve."
-    full = getattr(ControlSettings(), name)
-    return first_gate(*(training_gate(None, {}, steps, full) for steps in table[name]), seeds_gate(len(table)))
+def _ended(table, steps, *measures):
+    "Whether trainings of controls have ended and are enough for an interval; `steps`: the column of their length."
+    margins, full = dict.fromkeys(measures, STILL), getattr(ControlSettings(), steps)
+    ended = (training_gate(r.get("curve"), margins, r[steps], full) for r in table.to_dict("records"))
+    return first_gate(*ended, seeds_gate(len(table)))
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #9fc0cda4
 def control_measures(
@@ -652,12 +663,12 @@ def control_measures(
         if not len(t := table[table.task == task]): continue
         for name, of in (("test", id), ("train", id + "t")):
             chance = chance_gate(t[name].mean(), accuracy_error(t, name), 50, task)
-            unit = "pictures" if len(t) == 1 else "seeds"
-            found[of] = Measure(accuracy_interval(t, name), unit=unit, gate=first_gate(chance, _ended(t, "steps")))
+            unit, gate = "pictures" if len(t) == 1 else "seeds", first_gate(chance, _ended(t, "steps", name))
+            found[of] = Measure(accuracy_interval(t, name), unit=unit, gate=gate)
     mixture, l2 = (table[table.task == f"program {heads}"] for heads in ("mixture", "l2"))
     if len(mixture) and len(l2):
         wrong = {"mixture": accuracy_interval(mixture, "wrong_moves"), "L2": accuracy_interval(l2, "wrong_moves")}
-        gate = first_gate(_heads_at_chance(mixture, l2), _ended(mixture, "ps_steps"), _ended(l2, "ps_steps"))
+        gate = first_gate(_heads_at_chance(mixture, l2), *(_ended(t, "ps_steps", "wrong_moves") for t in (mixture, l2)))
         found["B14"] = Measure(wrong, unit="pictures" if len(mixture) == 1 else "seeds", gate=gate)
     return found
 
