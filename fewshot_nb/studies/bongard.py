@@ -7,7 +7,8 @@ __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'offi
            'solver_problem_flops', 'SolverSettings', 'solver_row', 'ControlSettings', 'control_row',
            'printed_accuracies', 'people_accuracies', 'accuracy_unit', 'accuracy_interval', 'accuracy_error',
            'solver_gate', 'solver_table', 'solver_panels', 'solver_curves', 'size_panels', 'solver_measures',
-           'size_measures', 'control_table', 'control_measures', 'heads_panel', 'parameter_counts', 'bongard_counts']
+           'with_widths_of', 'size_measures', 'control_table', 'control_measures', 'heads_panel', 'parameter_counts',
+           'bongard_counts']
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #e0212df3
 import functools, json, os, tempfile, time
@@ -590,6 +591,18 @@ def solver_measures(
     "What rows say on the claims, and whether they can bear it."
     full, free = (pd.DataFrame(dict(method=[])) if t is None else t for t in (full, free))
     return {id: _borne(id, value, full, free) for id, value in _values(full, free).items()}
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #7a10c3e2
+def with_widths_of(
+    table: pd.DataFrame,  # rows of `solver_row` with several `alpha`
+    others: pd.DataFrame,  # rows of another experiment
+) -> pd.DataFrame:
+    "The rows, and those of the others that differ from them in nothing but a width that they lack."
+    names = (f for f in SolverSettings.__dataclass_fields__ if f not in ("alpha", "seed", "lr"))
+    alike = ["rate", *(n for n in names if n in table and n in others and not n.startswith(("moco_", "ps_")))]
+    if not len(others): return table
+    found = others.merge(table[alike].drop_duplicates(), on=alike)
+    return pd.concat([table, found[~found.alpha.isin(table.alpha)]], ignore_index=True)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #17d633b3
 def _range_over_sizes(table, tests):
