@@ -356,6 +356,16 @@ def _unlabelled(worker, labels, setting):
 
 def _without(labels, setting): return {k: v for k, v in setting.items() if k not in labels}
 
+# %% ../../nbs/api/510_engine_experiment.ipynb #9783515c
+def _nearest_miss(settings, wanted):
+    "What the grid has in the place of the first value that it lacks."
+    for k, v in wanted.items():
+        if not any(k in s for s in settings):
+            return f"none of its settings is called {k!r}; take {', '.join(settings[0])}."
+        values = list(dict.fromkeys(s[k] for s in settings if k in s))
+        if v not in values: return f"{k} is one of {', '.join(str(value) for value in values)}."
+    return "it has these values, but in no row together."
+
 # %% ../../nbs/api/510_engine_experiment.ipynb #5d585e87
 def _chosen(self, settings, which):
     "The settings of the grid that `which` means; one that is not in the grid is refused."
@@ -371,14 +381,6 @@ def _chosen(self, settings, which):
             raise InputError(f"The setting {w} is not in the grid of {self.name}: {_nearest_miss(settings, w)}")
         found += [s for s in alike if s not in found]
     return found
-
-def _nearest_miss(settings, wanted):
-    "What the grid has in the place of the first value that it lacks."
-    for k, v in wanted.items():
-        if not any(k in s for s in settings): return f"none of its settings is called {k!r}; take {', '.join(settings[0])}."
-        values = list(dict.fromkeys(s[k] for s in settings if k in s))
-        if v not in values: return f"{k} is one of {', '.join(str(value) for value in values)}."
-    return "it has these values, but in no row together."
 
 def _foremost(table, wanted=""):
     "The rows of the wanted committed profile; else of that which has most of them, of equals the larger one."
