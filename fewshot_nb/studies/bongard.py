@@ -7,8 +7,8 @@ __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'offi
            'solver_problem_flops', 'SolverSettings', 'solver_row', 'ControlSettings', 'control_row',
            'printed_accuracies', 'people_accuracies', 'accuracy_unit', 'accuracy_interval', 'accuracy_error',
            'solver_gate', 'solver_table', 'solver_panels', 'solver_curves', 'size_panels', 'solver_measures',
-           'with_widths_of', 'size_measures', 'control_table', 'control_measures', 'heads_panel', 'parameter_counts',
-           'bongard_counts']
+           'with_widths_of', 'size_measures', 'control_table', 'control_measures', 'attribute_curves', 'heads_panel',
+           'parameter_counts', 'bongard_counts']
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #e0212df3
 import functools, json, os, tempfile, time
@@ -404,14 +404,13 @@ def solver_panels(
     return fig
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #5b0e7d32
-def _learned(ax, rows, part):
-    "The learning curves of one solver."
+def _learned(ax, rows, looks):
+    "The learning curves of rows; `looks`: measure -> (label, colour, line)."
     for curve in rows.curve.dropna():
         curve = {int(step): found for step, found in json.loads(curve).items()}
-        for name, look in (("train", "--"), (part, "-")):
-            ax.plot(list(curve), [found[name] for found in curve.values()], look, marker=".", ms=4,
-                    color=COLOURS["blue" if name == part else "orange"],
-                    label="its training problems" if name == "train" else f"test problems ({part})")
+        for name, (label, colour, line) in looks.items():
+            ax.plot(list(curve), [found[name] for found in curve.values()], line, marker=".", ms=4,
+                    color=COLOURS[colour], label=label)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #5b0e7d36
 def solver_curves(
@@ -426,8 +425,9 @@ def solver_curves(
     fig, axes = plt.subplots(lines, columns, figsize=(1 + 1.7*columns, .7 + 1.6*lines), sharex=True, sharey=True,
                              squeeze=False, layout="constrained")
     for ax in axes.flat[len(methods):]: ax.set_axis_off()
+    looks = {"train": ("its training problems", "orange", "--"), part: (f"test problems ({part})", "blue", "-")}
     for ax, method in zip(axes.flat, methods):
-        _learned(ax, table[table.method == method], part)
+        _learned(ax, table[table.method == method], looks)
         ax.axhline(50, color="black", lw=.8, ls=":", label="chance")
         if method in printed: ax.axhline(printed[method], color="#777777", lw=1.2, label="paper, 512 px")
         ax.set_title(method, fontsize=9)
@@ -684,6 +684,40 @@ def control_measures(
         gate = first_gate(_heads_at_chance(mixture, l2), *(_ended(t, "ps_steps", "wrong_moves") for t in (mixture, l2)))
         found["B14"] = Measure(wrong, unit="pictures" if len(mixture) == 1 else "seeds", gate=gate)
     return found
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #5f1c20b3
+_SEEN = dict(train=("in training", "orange", "--"), test=("new drawings", "blue", "-"),
+             unseen=("shapes never seen", "green", "-"))
+
+def _ends(ax, rows):
+    "What was reached at the end, side by side."
+    for k, (name, (label, colour, _)) in enumerate(_SEEN.items()):
+        e = accuracy_interval(rows, name)
+        ax.errorbar(rows.steps.iloc[0]*(1.05 + .05*k), e.value, yerr=[[e.value - e.low], [e.high - e.value]], fmt="o",
+                    ms=5, capsize=2, color=COLOURS[colour], label=label)
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #5f1c20b2
+def attribute_curves(
+    table: pd.DataFrame,  # rows of `control_row`
+):
+    "A matplotlib figure: accuracy of the classifiers over steps, a panel an attribute; the end with its interval."
+    import matplotlib.pyplot as plt
+    tasks = [task for task in _ATTRIBUTE_CLAIMS if (table.task == task).any()]
+    printed = published_claims("bongard").set_index("id").expected
+    with style():
+        fig, axes = plt.subplots(1, len(tasks), figsize=(1 + 2.4*len(tasks), 2.9), sharey=True, squeeze=False,
+                                 layout="constrained")
+        for ax, task in zip(axes[0], tasks):
+            rows = table[table.task == task]
+            if "curve" in rows: _learned(ax, rows, _SEEN)
+            _ends(ax, rows)
+            for id, line in ((_ATTRIBUTE_CLAIMS[task], "-"), (_ATTRIBUTE_CLAIMS[task] + "t", "--")):
+                ax.axhline(float(printed[id]), color="#777777", lw=1, ls=line, zorder=0)
+            ax.set(title=task, xlabel="steps of training")
+        axes[0, 0].set_ylabel("pictures named rightly (%)")
+        handles = {label: h for h, label in zip(*axes[0, 0].get_legend_handles_labels())}
+        fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, frameon=False)
+    return fig
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #ab74f9cf
 def heads_panel(
