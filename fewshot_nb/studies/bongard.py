@@ -360,26 +360,29 @@ def solver_table(
     return pd.DataFrame(lines).set_index("method")
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #48ec6804
-def _mark(ax, x, rows, part, colour, label):
-    "An accuracy with its interval; hollow where the rows cannot bear a verdict."
+def _mark(ax, at, rows, part, colour, label, lying=False):
+    "An accuracy with its interval, standing or lying; hollow where the rows cannot bear a verdict."
     e, shut = accuracy_interval(rows, part), solver_gate(rows, [part], least=1)
-    bar = [[e.value - e.low], [e.high - e.value]]
-    ax.errorbar(x, e.value, bar, fmt="o", ms=5, color=colour, capsize=2, mfc="white" if shut else colour,
+    where = dict(x=e.value, y=at) if lying else dict(x=at, y=e.value)
+    bar = {"xerr" if lying else "yerr": [[e.value - e.low], [e.high - e.value]]}
+    ax.errorbar(**where, **bar, fmt="o", ms=5, color=colour, capsize=2, mfc="white" if shut else colour,
                 label=label + (" (hollow: at chance or not trained)" if shut else ""))
 
 def _solver_panel(ax, table, part, variant):
     "One part of Table 2 or 3."
     printed = printed_accuracies(variant)
     methods = [m for m in SOLVERS if m in printed.index]
-    ax.plot(range(len(methods)), printed[part].reindex(methods), "_", ms=11, mew=2, color="#777777",
+    ax.plot(printed[part].reindex(methods), range(len(methods)), "|", ms=11, mew=2, color="#777777",
             label="paper, 512 px")
     for i, m in enumerate(methods):
-        if len(t := table[table.method == m]): _mark(ax, i, t, part, COLOURS["blue"], "ours, 95 % interval")
-    ax.axhline(50, color="black", lw=.8, ls=":", label="chance")
+        if len(t := table[table.method == m]): _mark(ax, i, t, part, COLOURS["blue"], "ours, 95 % interval", True)
+    ax.axvline(50, color="black", lw=.8, ls=":", label="chance")
     for (who, v), line in zip(people_accuracies(part, variant).items(), ("-", "--")):
-        ax.axhline(v, color=COLOURS["vermillion"], lw=.9, ls=line, label=f"people, {who.lower()}s")
-    ax.set(title=part, xticks=range(len(methods)), ylim=(35, 101))
-    ax.set_xticklabels(methods, rotation=90, fontsize=8.5)
+        ax.axvline(v, color=COLOURS["vermillion"], lw=.9, ls=line, label=f"people, {who.lower()}s")
+    ax.set(title=part, xlim=(42, 101), ylim=(len(methods) - .4, -.6))
+    ax.set_yticks(range(len(methods)), methods)
+    ax.grid(axis="y", color="#dddddd", lw=.6)
+    ax.set_axisbelow(True)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #bacf15df
 def _of(table):
@@ -394,13 +397,13 @@ def solver_panels(
     "A matplotlib figure: accuracies by method, one panel for each part that was tested."
     import matplotlib.pyplot as plt
     parts = [p for p in TEST_PARTS if p in table]
-    size = (max(5, 1 + 1.9*len(parts)), 3.4)
-    fig, axes = plt.subplots(1, len(parts), figsize=size, dpi=80, sharey=True, squeeze=False, layout="constrained")
-    for ax, part in zip(axes[0], parts): _solver_panel(ax, table, part, variant)
-    axes[0, 0].set_ylabel("queries sorted rightly (%)")
-    handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
-    fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=8.5, frameon=False)
-    fig.supxlabel(f"{_of(table)}, alpha {table.alpha.iloc[0]:g}", fontsize=8.5)
+    size = (max(6.2, 1.6 + 1.9*len(parts)), 3.4)
+    with style():
+        fig, axes = plt.subplots(1, len(parts), figsize=size, sharey=True, squeeze=False, layout="constrained")
+        for ax, part in zip(axes[0], parts): _solver_panel(ax, table, part, variant)
+        handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
+        fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=8.5, frameon=False)
+        fig.supxlabel(f"queries sorted rightly (%); {_of(table)}, alpha {table.alpha.iloc[0]:g}", fontsize=9)
     return fig
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #5b0e7d32
