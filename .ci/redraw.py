@@ -5,8 +5,8 @@
 An experiment is drawn from the committed evidence, or, while it has none, from a run of its profile smoke, as its
 figures then say; any other notebook runs as it is. Pictures have two pixels
 for each shown one and at most 256 colours: a quarter of the bytes. A page weighs at most 300 KB: where pictures
-are too much for that, the heaviest give up colours. `--lighter` does no more than that to the
-pictures that are there.
+are too much for that, the heaviest give up colours; drawings in grey keep even shades of grey. `--lighter` does
+no more than that to the pictures that are there.
 """
 
 import base64
@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 import nbformat
+import numpy as np
 from nbclient import NotebookClient
 from PIL import Image
 
@@ -31,28 +32,42 @@ def light_png(
     picture: str,  # a PNG in base64
     heavy: int = 70_000,  # bytes in base64 that a picture may weigh
 ) -> str:
-    "The same picture with a palette. What is too heavy (sheets of blur) gives up colours, then pixels."
-    image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
-    rare, even = Image.Quantize.MAXCOVERAGE, Image.Quantize.MEDIANCUT  # `rare`: a thin line keeps its colour
-    half = image.resize((image.width//2, image.height//2), Image.Resampling.LANCZOS)
-    for version, colours, method in (image, 256, rare), (image, 64, rare), (half, 24, even):
-        reduced = version.quantize(colours, method=method, dither=Image.Dither.NONE)
-        reduced.save(kept := io.BytesIO(), "png", optimize=True)
-        light = base64.b64encode(kept.getvalue()).decode()
-        if len(light) <= heavy: break
-    return light + "\n"
+    "The same picture with a palette. What is too heavy (sheets of drawings) gives up shades, never pixels."
+    for colours in 256, 64, 32, 16:
+        if len(light := with_colours(picture, colours)) <= heavy: break
+    return light
+
+def shades(
+    image,  # RGB, mostly grey: drawings, and a few thin lines in colour
+    colours: int,  # of the palette
+):
+    "A palette of evenly spaced greys and the few colours that a picture has most of, so that text stays black."
+    points = np.asarray(image).reshape(-1, 3)
+    ink = points[np.ptp(points.astype(int), 1) > 24]
+    few = []
+    if len(ink):
+        few = Image.fromarray(ink[None]).quantize(colours//4, method=Image.Quantize.MAXCOVERAGE).getpalette()
+    greys = np.linspace(0, 255, colours - colours//4).round().astype(int).repeat(3).tolist()
+    (palette := Image.new("P", (1, 1))).putpalette(greys + few[:3*(colours//4)])
+    return palette
 
 def with_colours(picture, colours):
     "A picture with fewer colours, in base64."
     image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
-    reduced = image.quantize(colours, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    points = np.asarray(image).astype(int)
+    between = (np.ptp(points, 2) <= 24) & (points.min(2) > 30) & (points.max(2) < 225)
+    if between.mean() > .03:  # a sheet of drawings
+        reduced = image.quantize(palette=shades(image, colours), dither=Image.Dither.NONE)
+    else:  # a thin line keeps its colour
+        few = len(image.getcolors(colours) or range(colours))
+        reduced = image.quantize(few, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     reduced.save(kept := io.BytesIO(), "png", optimize=True)
     return base64.b64encode(kept.getvalue()).decode() + "\n"
 
 def lighten(notebook):
     "Pictures of a notebook, in its JSON, until it has room on a page; the gentlest step for all comes first."
     pictures = [o["data"] for c in notebook["cells"] for o in c.get("outputs", ()) if "image/png" in o.get("data", {})]
-    for colours, above in (64, 0), (32, 40_000), (12, 50_000), (32, 0), (12, 30_000):
+    for colours, above in (64, 0), (32, 40_000), (12, 50_000), (32, 0), (12, 30_000), (16, 0):
         for data in sorted(pictures, key=lambda d: -len("".join(d["image/png"]))):
             weight = len(json.dumps(notebook, indent=1, ensure_ascii=False).encode())
             if weight <= room: return

@@ -4,11 +4,15 @@ For a notebook with a table Quarto adds two scripts from another host, for widge
 terms and indentation, which HTML does not need, go too: the page of claims has thousands of them. Links that nbdev
 made from names lead to the published site; here they lead to the page beside, wherever the site lies, if it is there
 (a renderer that does not read `output-file` calls pages otherwise).
+The search box finds a name in every way that the site writes it, and shows no formula twice.
 nbdev copies this file without its suffix.
 """
 
+import html
+import json
 import os
 import re
+from collections import defaultdict
 from pathlib import Path
 
 KEPT = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2>)", re.S)  # where a space counts
@@ -39,6 +43,40 @@ def home_of(
     found = there.is_file() and re.search(r'^ *site-url: *"?([^"\s]+)', there.read_text(encoding="utf-8"), re.M)
     return found.group(1) if found else ""
 
+NAME = re.compile(r"[^\W\d_]\w*(?:-\w+)*")
+
+def name_key(
+    name: str,  # alpha-TIM, alpha_tim, AlphaTIM
+) -> str:
+    "What all spellings of a name have in common; empty where too little is left for a name."
+    key = re.sub("[-_]", "", name.lower().replace("α", "alpha"))
+    return key if len(key) > 3 and name[-1] != "_" else ""
+
+def every_spelling(
+    entries: list,  # of Quarto's search index: dicts with title, section, text
+) -> list:
+    "The same entries; where one holds a name that others write otherwise, its text ends with the other spellings."
+    words = [set(NAME.findall(f"{e['title']} {e['section']} {e['text']}")) for e in entries]
+    ways = defaultdict(set)
+    for word in set().union(*words): ways[name_key(word)].add(word.lower())
+    ways = {key: names for key, names in ways.items() if key and len(names) > 1}
+    for names in ways.values(): names |= {re.sub("[-_]", " ", name) for name in names}
+    found = []
+    for e, here in zip(entries, words):
+        text = f"{e['title']} {e['section']} {e['text']}".lower()
+        missing = sorted({n for key in map(name_key, here) for n in ways.get(key, ()) if n not in text})
+        found.append({**e, "text": f"{e['text']}\nalso: {', '.join(missing)}"} if missing else e)
+    return found
+
+def without_tex(
+    text: str,  # of an entry: a formula stands there as it is read, then as it is written in TeX
+    page: str,  # the page's HTML
+) -> str:
+    "The text without the second."
+    for tex in sorted(set(re.findall(r"<annotation[^>]*>(.*?)</annotation>", page, re.S)), key=len, reverse=True):
+        if len(tex) > 1: text = text.replace(html.unescape(tex), "")
+    return text
+
 made, home = Path(os.environ.get("QUARTO_PROJECT_OUTPUT_DIR", "_docs")), home_of(Path("."))
 for name in os.environ.get("QUARTO_PROJECT_OUTPUT_FILES", "").split("\n"):
     path = Path(name.strip())
@@ -46,3 +84,9 @@ for name in os.environ.get("QUARTO_PROJECT_OUTPUT_FILES", "").split("\n"):
     if path.suffix != ".html": continue
     up = "../"*(len(path.resolve().relative_to(made.resolve()).parts) - 1)
     path.write_text(lighter(path.read_text(encoding="utf-8"), home, up, made), encoding="utf-8")
+if (made/"search.json").is_file():
+    entries = json.loads((made/"search.json").read_text(encoding="utf-8"))
+    pages = {name: (made/name).read_text(encoding="utf-8") for name in {e["href"].split("#")[0] for e in entries}
+             if (made/name).is_file()}
+    entries = [{**e, "text": without_tex(e["text"], pages.get(e["href"].split("#")[0], ""))} for e in entries]
+    (made/"search.json").write_text(json.dumps(every_spelling(entries), ensure_ascii=False), encoding="utf-8")

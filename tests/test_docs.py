@@ -300,9 +300,10 @@ def test_the_front_page_says_what_the_package_asks_for():
 def sidebar_pages(contents):
     "Every page that a sidebar names, globs resolved."
     for entry in contents:
+        pattern = entry.get("auto") or entry.get("contents")
         if "href" in entry: yield entry["href"]
-        elif isinstance(entry.get("contents"), str):
-            yield from sorted(str(p.relative_to(root/"nbs")) for p in (root/"nbs").glob(entry["contents"]))
+        elif isinstance(pattern, str):
+            yield from sorted(str(p.relative_to(root/"nbs")) for p in (root/"nbs").glob(pattern))
         else: yield from sidebar_pages(entry["contents"])
 
 def test_the_sidebar_names_every_page_once():
@@ -387,13 +388,30 @@ def phone(browser):
     yield browser
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
-def test_pages_ask_nobody_else_for_a_script(tmp_path):
-    "Quarto adds two to each notebook with a table; what it runs after rendering takes them out, and HTML's spare ends."
+def lighten_module():
+    "nbs/lighten.py, which belongs to no package."
     from importlib import util
-    ours = yaml.safe_load((root/"_quarto.yml").read_text(encoding="utf-8"))
-    assert ours["project"]["post-render"] == "python3 lighten"  # the name under which nbdev copies lighten.py
     spec = util.spec_from_file_location("lighten", root/"nbs/lighten.py")
     spec.loader.exec_module(module := util.module_from_spec(spec))
+    return module
+
+def test_the_search_box_knows_every_spelling_and_no_tex():
+    "What Quarto's box searches is changed after rendering: a name is found as people write it and as programs do."
+    module, blank = lighten_module(), dict(href="", section="")
+    entries = [dict(blank, title="losses", text="TIM and alpha-TIM"), dict(blank, title="papers", text="alpha_tim"),
+               dict(blank, title="inference", text="AlphaTIM(alpha=7)"), dict(blank, title="core", text="a-b a_b")]
+    found = module.every_spelling(entries)
+    for e in found[:3]:
+        for name in ("alpha-tim", "alpha_tim", "alphatim", "alpha tim"): assert name in e["text"].lower(), e
+    assert found[3] == entries[3]  # too short for a name
+    page = "<math>x<annotation encoding=t>\\alpha &gt; 1</annotation></math>"
+    assert module.without_tex("α > 1\\alpha > 1 holds", page) == "α > 1 holds"
+
+def test_pages_ask_nobody_else_for_a_script(tmp_path):
+    "Quarto adds two to each notebook with a table; what it runs after rendering takes them out, and HTML's spare ends."
+    ours = yaml.safe_load((root/"_quarto.yml").read_text(encoding="utf-8"))
+    assert ours["project"]["post-render"] == "python3 lighten"  # the name under which nbdev copies lighten.py
+    module = lighten_module()
     code = "<pre>a\n    b</dt></pre>"
     page = ('<script src="https://cdnjs.cloudflare.com/r.js" integrity="x"></script>\n'
             "<script type=\"application/javascript\">define('jquery', [],function() {return 1})</script>\n"

@@ -241,6 +241,7 @@ def _panels(axes, name, xlabel):
     labels = [(xlabel, _AXIS_NAMES[0]), (xlabel, _AXIS_NAMES[1]), tuple(_AXIS_NAMES)]
     for ax, letter, (x, y) in zip(axes, "abc", labels):
         ax.set(title=f"{name}{letter}", xlabel=x, ylabel=y)
+    for ax in axes[:2]: ax.xaxis.get_major_locator().set_params(integer=True)
 
 # %% ../../nbs/api/625_stats_curves.ipynb #259d64e8
 # long: one figure

@@ -388,7 +388,8 @@ def _solver_panel(ax, table, part, variant):
 def _of(table):
     "Which rows a figure shows."
     first = table.iloc[0]
-    return f"{first.get('data', '')}, profile {first.get('profile', '')}, {first['size']} px"
+    source, profile = first.get("data"), first.get("profile")
+    return ", ".join(filter(None, (source, profile and f"profile {profile}", f"{first['size']} px")))
 
 def solver_panels(
     table: pd.DataFrame,  # rows of an experiment on solvers

@@ -442,7 +442,7 @@ def ranked_drawings(
     whole = np.concatenate([np.pad(x, ((0, most - len(x)), (0, 0))) for x in sheets], 1)
     image = Image.fromarray(whole.astype(np.uint8), "P")
     image.putpalette([255, 255, 255, 0, 0, 0, 213, 94, 0])
-    return image
+    return image.resize((2*image.width, 2*image.height), Image.Resampling.NEAREST)  # sharp on a fine screen
 
 # %% ../../nbs/api/820_studies_critics.ipynb #5a873b50
 def _class_sheet(seen, classes, shrink):

@@ -322,7 +322,8 @@ def show_sheet(
     rows, side = shown.shape[:2]
     sheet = np.concatenate([shown[:, None], drawn], 1).transpose(0, 2, 1, 3).reshape(rows*side, -1)
     if ax is None: ax = plt.subplots(figsize=(.4*(drawn.shape[1] + 1), .4*rows))[1]
-    ax.imshow(255 - sheet, cmap="gray", vmin=0, vmax=255)
+    enlarged = "nearest" if side < 40 else "antialiased"  # a pixel of a small drawing stays a pixel
+    ax.imshow(255 - sheet, cmap="gray", vmin=0, vmax=255, interpolation=enlarged)
     ax.add_patch(plt.Rectangle((-.5, -.5), side, rows*side, fill=False, color="#D55E00", lw=1.5))
     ax.set_axis_off()
     ax.set_title(title, fontsize=9)
