@@ -37,19 +37,22 @@ def light_png(
         if len(light := with_colours(picture, colours)) <= heavy: break
     return light
 
-def shades(
+def in_shades(
     image,  # RGB, mostly grey: drawings, and a few thin lines in colour
     colours: int,  # of the palette
 ):
-    "A palette of evenly spaced greys and the few colours that a picture has most of, so that text stays black."
-    points = np.asarray(image).reshape(-1, 3)
-    ink = points[np.ptp(points.astype(int), 1) > 24]
-    few = []
-    if len(ink):
-        few = Image.fromarray(ink[None]).quantize(colours//4, method=Image.Quantize.MAXCOVERAGE).getpalette()
-    greys = np.linspace(0, 255, colours - colours//4).round().astype(int).repeat(3).tolist()
-    (palette := Image.new("P", (1, 1))).putpalette(greys + few[:3*(colours//4)])
-    return palette
+    "The image in evenly spaced greys and the few colours that it has most of: paper stays white, and text black."
+    points, few = np.asarray(image).astype(int), colours//4
+    greys, ink = colours - few, np.ptp(points, 2) > 24
+    index = np.rint(points.mean(2)*(greys - 1)/255).astype(np.uint8)
+    palette = np.linspace(0, 255, greys).round().astype(int)[:, None].repeat(3, 1)
+    if ink.any():
+        seen = Image.fromarray(points[ink][None].astype(np.uint8))
+        most = seen.quantize(few, method=Image.Quantize.MAXCOVERAGE).getpalette()[:3*few]
+        palette = np.concatenate([palette, most := np.reshape(most, (-1, 3))])
+        index[ink] = greys + ((points[ink][:, None] - most)**2).sum(2).argmin(1)
+    (reduced := Image.fromarray(index, "P")).putpalette(palette.ravel().tolist())
+    return reduced
 
 def with_colours(picture, colours):
     "A picture with fewer colours, in base64."
@@ -57,7 +60,7 @@ def with_colours(picture, colours):
     points = np.asarray(image).astype(int)
     between = (np.ptp(points, 2) <= 24) & (points.min(2) > 30) & (points.max(2) < 225)
     if between.mean() > .03:  # a sheet of drawings
-        reduced = image.quantize(palette=shades(image, colours), dither=Image.Dither.NONE)
+        reduced = in_shades(image, colours)
     else:  # a thin line keeps its colour
         few = len(image.getcolors(colours) or range(colours))
         reduced = image.quantize(few, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
