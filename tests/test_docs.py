@@ -1,5 +1,6 @@
 "The site, rendered without Quarto and looked at in headless Chromium."
 import ast
+import base64
 import functools
 import http.server
 import json
@@ -218,6 +219,29 @@ def test_tables_have_eight_columns_and_no_nan():
                     gaps = said & {"NaN", "nan", "<NA>", "None"}
                     if widest > 8 or gaps: wrong.append((path.stem, cell["id"], widest))
     assert not wrong, wrong
+
+def test_pictures_have_two_pixels_for_each_shown_one():
+    "A drawn figure says how wide it is shown: `.ci/redraw.py` keeps twice as many pixels, sharp on fine screens."
+    blurred, seen = [], 0
+    for path in sorted((root/"nbs").rglob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", ()):
+                shown = output.get("metadata", {}).get("image/png", {}).get("width")
+                if not shown: continue
+                head = base64.b64decode("".join(output["data"]["image/png"])[:64])
+                width, seen = int.from_bytes(head[16:20], "big"), seen + 1
+                if width < 1.9*shown: blurred.append(f"{path.stem} {cell['id']}: {width} pixels for {shown}")
+    assert seen > 150 and not blurred, blurred
+
+def test_an_experiment_begins_with_its_figure():
+    "Above the first picture of a page stand its title, links, folded code and one heading."
+    late = []
+    for path in sorted((root/"nbs").glob("exp_*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        at = [i for i, c in enumerate(cells) for o in c.get("outputs", ()) if "image/png" in o.get("data", {})]
+        above = "\n".join("".join(c["source"]) for c in cells[:at[0]] if c["cell_type"] == "markdown") if at else ""
+        if len(re.findall("^## ", above, re.M)) > 1: late.append(path.stem)
+    assert not late, late
 
 def test_no_shown_output_is_a_warning():
     "Nor does it name a file of the kernel that executed the cell."
