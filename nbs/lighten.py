@@ -3,7 +3,8 @@
 For a notebook with a table Quarto adds two scripts from another host, for widgets; these pages have none. Ends of
 terms and indentation, which HTML does not need, go too: the page of claims has thousands of them. Links that nbdev
 made from names lead to the published site; here they lead to the page beside, wherever the site lies, if it is there
-(a renderer that does not read `output-file` calls pages otherwise).
+(a renderer that does not read `output-file` calls pages otherwise). In the sidebar a chapter stands under its folder,
+whose name it need not repeat.
 The search box finds a name in every way that the site writes it, and shows no formula twice.
 nbdev copies this file without its suffix.
 """
@@ -28,6 +29,7 @@ def lighter(
         def beside(link): return f'<a href="{up}{link[1]}' if (made/link[1]).is_file() else link[0]
         page = re.sub(rf'<a href="{re.escape(home.rstrip("/"))}/([^"#?]*)', beside, page)
         page = re.sub(rf'(content="{re.escape(home.rstrip("/"))}/)[^"]*?(images/)', r"\1\2", page)
+    page = re.sub(r'(<span class="menu-text">)[a-z]+\.(?=[a-z_.]+</span>)', r"\1", page)
     page = re.sub(r'<script src="https://cdnjs\.[^>]*></script>\s*', "", page)
     page = re.sub(r"<script[^>]*>define\('jquery'.*?</script>\s*", "", page, flags=re.S)
     parts = KEPT.split(page)  # text, kept, its tag, text ...

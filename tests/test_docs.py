@@ -441,6 +441,9 @@ def test_pages_ask_nobody_else_for_a_script(tmp_path):
             "<script type=\"application/javascript\">define('jquery', [],function() {return 1})</script>\n"
             f"<dl>\n  <dt>why</dt>\n  <dd>so</dd></dl>{code}<script>own\n  ()</script>")
     assert module.lighter(page) == f"<dl>\n<dt>why\n<dd>so</dl>{code}<script>own\n  ()</script>"
+    name = '<span class="menu-text">{}</span>'  # a chapter in the sidebar, under its folder
+    assert module.lighter(name.format("inference.kernels.common")) == name.format("kernels.common")
+    assert module.lighter(name.format("Who draws as people do")) == name.format("Who draws as people do")
     home = "https://here.io/book"
     link, card = f'<a href="{home}/api/core.html#rng">', f'<meta content="{home}/api/images/card.png">'
     card_said = '<meta content="https://here.io/book/images/card.png">'
