@@ -7,10 +7,10 @@ __all__ = ['COLOURS', 'MODELS', 'style', 'contact_sheet', 'model_look', 'mark_fa
            'reading_table']
 
 # %% ../nbs/api/020_plots.ipynb #650929b2
-import contextlib, html, math, re
+import contextlib, functools, html, math, re
 from numbers import Real
 from fastcore.basics import patch
-import numpy as np, torch
+import numpy as np, pandas as pd, torch
 import matplotlib as mpl, matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from .core import InputError
@@ -178,11 +178,11 @@ def _places(numbers, digits=None):
     if digits is None: digits = min(3, max(0, 3 - math.floor(math.log10(largest)))) if largest else 0
     return next(n for n in range(digits + 1) if all(round(v, n) == round(v, digits) for v in finite))
 
-def _number(value, places, chance=False):  # `chance`: of a p-value
+def _number(value, places, chance=False, keep=True):  # `chance`: of a p-value; `keep`: a figure of what is small
     "A number with so many digits behind the point, in figures that are read."
     if not math.isfinite(value): return "∞" if value > 0 else "-∞"
     words = f"{round(value, places) + 0.:.{places}f}"
-    if float(words) or not value: return f"{float(words):,.{places}f}" if abs(value) >= 10_000 else words
+    if float(words) or not value or not keep and not chance: return f"{float(words):,.{places}f}"
     if chance: return "< 0.001"
     return f"{value:.0e}" if abs(value) < 1e-6 else np.format_float_positional(value, 1, fractional=False, trim="-")
 
@@ -194,16 +194,20 @@ def _shortly(value):
     return ", ".join(map(_shortly, value)) if isinstance(value, (list, tuple, np.ndarray)) else str(value)
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e009
+def _form(found, name, digits):
+    "How the values of a column are written."
+    if not all(isinstance(v, Real) and not isinstance(v, (bool, np.bool_)) for v in found): return _shortly
+    if re.fullmatch(r"seeds?|year", str(name)): return str
+    sizes = [abs(v) for v in found if v]
+    if digits is None and sizes and max(sizes) >= 1000 and min(sizes) < 1: return _shortly  # quantities of many kinds
+    chance = bool(re.match(r"p($|[ _,])", str(name)))
+    return functools.partial(_number, places=_places(found, digits), chance=chance, keep=digits is None)
+
 def _words(column, name, digits):
     "The cells of a column as a page shows them."
-    gone = list(column.isna())
-    found = [v for v, lost in zip(column, gone) if not lost]
-    numbers = all(isinstance(v, Real) and not isinstance(v, (bool, np.bool_)) for v in found)
-    if not numbers or re.fullmatch(r"seeds?|year", str(name)): form = str if numbers else _shortly
-    else:
-        places, chance = _places(found, digits), bool(re.match(r"p($|[ _,])", str(name)))
-        def form(value): return _number(value, places, chance)
-    return ["–" if lost or value == "" else form(value) for value, lost in zip(column, gone)]
+    gone = [lost or isinstance(value, str) and not value for value, lost in zip(column, column.isna())]
+    form = _form([v for v, lost in zip(column, gone) if not lost], name, digits)
+    return ["–" if lost else form(value) for value, lost in zip(column, gone)]
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e011
 _VALUE = re.compile(r"([+-]?[\d.]+)(?:[^\d±\[]*± ([\d.]+)| \[([-\d.]+), ([-\d.]+)\])?")
@@ -215,9 +219,10 @@ def _reading(words):
     value, half, low, high = (float(v) if v else 0. for v in found.groups())
     return value, half or (high - low)/2
 
-def _marks(words, most):
+def _marks(words, most, halves=None):
     "A mark for each cell: `*` the best, `~` what its interval does not part from it."
     read = [_reading(w) for w in words]
+    if halves is not None: read = [r and (r[0], half) for r, half in zip(read, halves)]
     known = [r for r in read if r]
     best = most(known, default=None)
     if best is None or len({value for value, _ in known}) == 1: return [""]*len(words)
@@ -234,17 +239,18 @@ class ReadingTable:
         shared: dict,  # what all rows have in common: {"profile": "laptop"}
         marks: dict,  # {column: `*` (the best), `~` (not told from it) or "" for each row}
         per: tuple = (),  # heads of the columns that say of which group a row is the best
-    ): self.table, self.shared, self.marks, self.per = table, shared, marks, per
+        note: str = "",  # the first sentence of the caption
+    ): self.table, self.shared, self.marks, self.per, self.note = table, shared, marks, per, note
 
     def said(self) -> str:
         "The caption: what all rows share, and what the marks mean."
-        pairs = [re.sub(r"^(.*) \((.*)\)$", rf"\1 {v} \2", k) if "(" in k else f"{k} {v}"
-                 for k, v in self.shared.items() if str(v)]
+        unit = re.compile(r"^(.*) \((%|points|s|ms|px|nats|MB)\)$")
+        pairs = [unit.sub(rf"\1 {v} \2", k) if unit.match(k) else f"{k} {v}" for k, v in self.shared.items() if v]
         found = {mark for column in self.marks.values() for mark in column}
         of = f" of rows of the same {' and '.join(self.per)}" if self.per else ""
-        said = [f"In every row: {', '.join(pairs)}."] if pairs else []
+        said = [self.note, f"In every row: {', '.join(pairs)}." if pairs else ""]
         if "*" in found: said.append(f"Bold: the best{of}{'; ~: not told from it' if '~' in found else ''}.")
-        return " ".join(said)
+        return " ".join(filter(None, said))
 
     def __repr__(self): return f"{self.said()}\n{self.table.to_string(index=False)}".strip()
 
@@ -262,26 +268,42 @@ def _repr_html_(self: ReadingTable):
     return f"<table>\n{above}<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e003
+# long: each parameter is explained on a line of its own
 def reading_table(
-    table,  # a DataFrame; names of its index become columns
-    digits: int | None = None,  # behind the point, where numbers need as many; default: four figures for the largest
-    best: dict | None = None,  # {column: max or min}: where the best is marked
+    table,  # a DataFrame, whose index becomes columns if it holds names; or a Series, a dict, a list of dicts
+    digits: int | dict | None = None,  # behind the point, if needed; {column: digits}; default: four figures in all
+    best: dict | None = None,  # {column: max or min} to mark the best; (max, halves of intervals) if cells show none
     per: tuple = (),  # columns: the best of each group of rows with the same values here
     heads: dict | None = None,  # {column: what a page calls it, with its unit}
+    note: str = "",  # the first sentence of the caption: "Accuracy in %."
 ) -> ReadingTable:  # shows itself in a notebook
     "A table for people: constant columns in the caption, `X ours` and `X paper` in one column, units in heads."
-    if any(table.index.names): table = table.reset_index()
-    table = _ours_beside_paper(table.rename_axis(columns=[None]*table.columns.nlevels))
-    words = table.iloc[:, :0].copy()
-    for i, name in enumerate(table.columns): words[_head(name, heads or {})] = _words(table.iloc[:, i], name, digits)
+    table, heads, best = _ours_beside_paper(_with_index(table)), heads or {}, best or {}
+    words, marks = {}, {}
+    for i, name in enumerate(table.columns):
+        places = digits.get(name) if isinstance(digits, dict) else digits
+        head = _head(name, heads)
+        if places is None: places = 1 if "(%)" in head else 2 if "(points)" in head else None
+        words[head] = _words(table.iloc[:, i], name, places)
+    words = pd.DataFrame(words)
     same = [c for c in words if len(words) > 1 and words[c].nunique() == 1][:words.shape[1] - 1]
     shared = {c: words[c].iloc[0] for c in same if words[c].iloc[0] != "–"}
-    kept, per = words.drop(columns=same), tuple(_head(name, heads or {}) for name in per)
-    marks = {_head(c, heads or {}): most for c, most in (best or {}).items()}
-    return ReadingTable(kept, shared, {c: _marked(words, c, m, per) for c, m in marks.items() if c in kept},
-                        tuple(name for name in per if name in kept))
+    per = tuple(_head(name, heads) for name in per)
+    for name, most in best.items():
+        most, halves = most if isinstance(most, tuple) else (most, None)
+        if (head := _head(name, heads)) not in same: marks[head] = _marked(words, head, most, halves, per)
+    return ReadingTable(words.drop(columns=same), shared, marks, tuple(c for c in per if c not in same), note)
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e016
+def _with_index(table):
+    "The table with its index as columns, unless that counts rows only."
+    if isinstance(table, dict): table = pd.Series(table, dtype=object)
+    table = pd.DataFrame(table) if isinstance(table, list) else table
+    table = table.to_frame(table.name or "value") if isinstance(table, pd.Series) else table
+    names, flat = list(table.index.names), [None]*table.columns.nlevels
+    if names == [None] and table.index.dtype.kind in "iu": return table.rename_axis(columns=flat)
+    return table.rename_axis(columns=flat).reset_index(names=[n or " "*i for i, n in enumerate(names)])
+
 def _ours_beside_paper(table):
     "The table with `X ours` and `X paper` in one column."
     for name in [str(c).removesuffix(" ours") for c in table if str(c).endswith(" ours")]:
@@ -292,8 +314,10 @@ def _ours_beside_paper(table):
         table = table.rename(columns={f"{name} ours": f"{name.rstrip(',')}, ours / paper"})
     return table
 
-def _marked(words, name, most, per):
+def _marked(words, name, most, halves, per):
     "The marks of a column, group by group."
+    halves = None if halves is None else list(halves)
     groups = words.groupby(list(per), sort=False).indices.values() if per else [range(len(words))]
-    found = {i: m for rows in groups for i, m in zip(rows, _marks([words[name].iloc[i] for i in rows], most))}
+    def marks(rows): return _marks([words[name].iloc[i] for i in rows], most, halves and [halves[i] for i in rows])
+    found = {i: m for rows in groups for i, m in zip(rows, marks(rows))}
     return [found[i] for i in range(len(words))]

@@ -131,6 +131,15 @@ def latex(self: ReportTable) -> str:
     return "\n".join([f"% {self.title}", *body, *(f"% {n}" for n in self._small_print())])
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #0c84ee0b
+_UNITS = {"accuracy": "%", "bal. acc.": "%", "macro-F1": "%", "ECE": "points", "log-loss": "nats", "by": "points",
+          **dict.fromkeys(("from balanced", "vs. inductive", "± tasks", "± images", "± classes"), "points")}
+
+def _with_unit(name, marked):
+    "A head for a page, which has room for the unit; beside who is ahead stand accuracies of backbones."
+    backbone = marked == "ahead" and name not in {"method", "ahead", "holds for", *_UNITS}
+    unit = "%" if backbone else _UNITS.get(name)
+    return f"{name} ({unit})" if unit else name
+
 @patch
 def html(self: ReportTable) -> str:
     "The table for JupyterLab, the best in bold."
@@ -139,7 +148,7 @@ def html(self: ReportTable) -> str:
     words = self.words.drop(columns=spare)
     plain = dataclasses.replace(self, words=words.map(html_text.escape))
     rows = [row(cells, "td") for cells in plain._cells("<b>{}</b>", "{} ~")]
-    head = row(map(html_text.escape, words), "th")
+    head = row([html_text.escape(_with_unit(name, self.marked)) for name in words], "th")
     notes = "<br>".join(map(html_text.escape, self._small_print()))
     caption = f"<caption style='text-align:left;white-space:nowrap'>{html_text.escape(self.title)}</caption>"
     table = f"<table>{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"

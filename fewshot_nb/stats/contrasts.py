@@ -373,9 +373,10 @@ def __repr__(self: MixedModel): return self.summary()
 
 @patch
 def _repr_html_(self: MixedModel):
+    from fewshot_nb.plots import reading_table
     random = pd.DataFrame({"variance": self.varcomp, "std. dev.": np.sqrt(self.varcomp)})
     note = " A variance is estimated as zero (singular fit)." if self.singular else ""
     head = (f"{self.formula} &nbsp; ({'REML' if self.reml else 'ML'}, {self.nobs} rows, "
             f"log-likelihood {self.loglik:.2f}, AIC {self.aic:.2f}.{note})")
-    tables = [t.to_html(float_format="{:.4g}".format) for t in (random, self.coef)]
-    return f"<p>{head}</p>{''.join(tables)}"
+    tables = reading_table(random, 5, heads={"": "random effect"}), reading_table(self.coef, 4)
+    return f"<p>{head}</p>{''.join(t._repr_html_() for t in tables)}"

@@ -130,5 +130,5 @@ def protocol_settings() -> dict:  # id of a claim -> numbers
         "P2d": [net.image_size, net.width],
         "P3": [*(d[k] for k in ("steps", "batch", "way", "shot")), d["n_query"] or 1],
         "P3o": [d["lr"], d["momentum"], milestones(d["steps"])(d["steps"]//2)], "P4": [problems, *queries],
-        "V2": [len(runs), runs.alphabet.nunique(), runs.alphabet.value_counts().iloc[0]],
+        "V2": [len(runs), runs.alphabet.nunique(), int(runs.alphabet.value_counts().iloc[0])],
         "V2t": len(trainval & set(runs.alphabet))}
