@@ -199,7 +199,7 @@ def _form(found, name, digits):
     if not all(isinstance(v, Real) and not isinstance(v, (bool, np.bool_)) for v in found): return _shortly
     if re.fullmatch(r"seeds?|year", str(name)): return str
     sizes = [abs(v) for v in found if v]
-    if digits is None and sizes and max(sizes) >= 1000 and min(sizes) < 1: return _shortly  # quantities of many kinds
+    if digits is None and sizes and max(sizes) >= 100 and min(sizes) < 1: return _shortly  # quantities of many kinds
     chance = bool(re.match(r"p($|[ _,])", str(name)))
     return functools.partial(_number, places=_places(found, digits), chance=chance, keep=digits is None)
 
@@ -291,7 +291,8 @@ def reading_table(
     per = tuple(_head(name, heads) for name in per)
     for name, most in best.items():
         most, halves = most if isinstance(most, tuple) else (most, None)
-        if (head := _head(name, heads)) not in same: marks[head] = _marked(words, head, most, halves, per)
+        head = _head(name, heads)
+        if head in words and head not in same: marks[head] = _marked(words, head, most, halves, per)
     return ReadingTable(words.drop(columns=same), shared, marks, tuple(c for c in per if c not in same), note)
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e016
