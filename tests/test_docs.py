@@ -324,10 +324,9 @@ def test_the_front_page_says_what_the_package_asks_for():
 def sidebar_pages(contents):
     "Every page that a sidebar names, globs resolved."
     for entry in contents:
-        pattern = entry.get("auto") or entry.get("contents")
         if "href" in entry: yield entry["href"]
-        elif isinstance(pattern, str):
-            yield from sorted(str(p.relative_to(root/"nbs")) for p in (root/"nbs").glob(pattern))
+        elif isinstance(entry.get("contents"), str):
+            yield from sorted(str(p.relative_to(root/"nbs")) for p in (root/"nbs").glob(entry["contents"]))
         else: yield from sidebar_pages(entry["contents"])
 
 def test_the_sidebar_names_every_page_once():
