@@ -243,6 +243,80 @@ def test_an_experiment_begins_with_its_figure():
         if len(re.findall("^## ", above, re.M)) > 1: late.append(path.stem)
     assert not late, late
 
+def shown_outputs():
+    "(notebook's path, cell's id, output) of every cell that a page shows."
+    for path in sorted((root/"nbs").rglob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if re.search(r"^#\| *hide$", "".join(cell["source"]), re.M): continue
+            for output in cell.get("outputs", ()): yield path, cell["id"], output
+
+def shown_words(output):
+    "What an output says: its table, what it prints, or its value's words; not the code of a reference, no pictures."
+    data = output.get("data", {})
+    if any(kind.startswith("image/") for kind in data) or "text/markdown" in data: return ""
+    if "text/html" in data: return BeautifulSoup("".join(data["text/html"]), "html.parser").get_text(" ")
+    return "".join(output.get("text", ())) + "".join(data.get("text/plain", ()))
+
+def shown_tables():
+    "(notebook's stem, cell's id, table) of every table that is not in a form of its own: verdicts, the front door's."
+    for path, id, output in shown_outputs():
+        html = "".join(output.get("data", {}).get("text/html", ""))
+        if "<table" not in html or ".35em" in html or "white-space:nowrap" in html: continue
+        for table in BeautifulSoup(html, "html.parser").find_all("table"): yield path, id, table
+
+def columns_of(table):
+    "The cells of each column; a cell that reaches over several rows stands in each of them."
+    found, reach = [], {}
+    for row in table.find("tbody").find_all("tr"):
+        cells, line = iter(row.find_all(["td", "th"])), []
+        while True:
+            if reach.get(len(line), (0, ""))[0]: left, words = reach[len(line)]
+            elif (cell := next(cells, None)) is None: break
+            else: left, words = int(cell.get("rowspan", 1)), cell.get_text(" ", strip=True)
+            reach[len(line)] = (left - 1, words)
+            line.append(words)
+        found.append(line)
+    return list(zip(*found))
+
+def test_a_cell_over_several_rows_counts_in_each():
+    rows = "<tr><th rowspan=2>a</th><td>1</td></tr><tr><td>2</td></tr><tr><th>b</th><td>3</td></tr>"
+    table = BeautifulSoup(f"<table><tbody>{rows}</tbody></table>", "html.parser")
+    assert columns_of(table) == [("a", "a", "b"), ("1", "2", "3")]
+
+def test_no_column_says_the_same_in_every_row():
+    "What all rows share stands in the caption (`plots.reading_table`)."
+    wrong = [(path.stem, id, column[0]) for path, id, table in shown_tables() for column in columns_of(table)
+             if len(column) > 2 and len(set(column)) == 1]
+    assert not wrong, wrong
+
+def test_heads_of_results_are_words_with_units():
+    "An identifier is no head, and a share, an error or a time says in what, in its head or in the caption."
+    bare = {"accuracy", "error", "recognizability", "ece", "ECE", "loss", "seconds", "train", "test", "spread"}
+    wrong = []
+    for path, id, table in shown_tables():
+        if path.parent.name == "api": continue
+        caption = table.find("caption").get_text() if table.find("caption") else ""
+        heads = [h.get_text(" ", strip=True) for h in table.find("thead").find_all("th")]
+        said = re.search(r"in %|in points|[Pp]oints|[Ss]hares of 1", caption)
+        wrong += [(path.stem, id, h) for h in heads if re.search(r"\w_\w", h) or h in bare and not said]
+    assert not wrong, wrong
+
+NOISE = re.compile(r"np\.\w+\(|/tmp/|object at 0x|PosixPath\(|\d\.\d{9,}|ipykernel_\d")
+
+def test_no_output_is_noise():
+    "A person wants the number, not its type; and no page knows the folders of the machine that made it."
+    by_hand = {"own_critics"}  # a training of its own, which nobody repeats for its words
+    wrong = [(path.stem, id, found[0]) for path, id, output in shown_outputs()
+             if path.stem not in by_hand and (found := NOISE.search(shown_words(output)))]
+    assert not wrong, wrong
+
+def test_cells_of_tables_are_short_and_whole():
+    "Six digits behind the point tell nobody more than four; three dots hide the end of a cell."
+    wrong = [(path.stem, id, cell) for path, id, table in shown_tables()
+             for cell in (c.get_text(" ", strip=True) for c in table.find_all("td"))
+             if re.fullmatch(r"[-+]?\d*\.\d{6,}|.*\.\.\.", cell) and not re.fullmatch(r"0\.0+\d\d?\d?", cell)]
+    assert not wrong, wrong
+
 def test_no_shown_output_is_a_warning():
     "Nor does it name a file of the kernel that executed the cell."
     wrong = []
