@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'BATCH_NORMS', 'seeded_torch', 'fresh', 'parameter_count', 'evaluating', 'autocast', 'computed_in',
-           'precision_of', 'batch_statistics', 'embed']
+           'precision_of', 'batch_statistics', 'renewed_batch_norms', 'embed']
 
 # %% ../../nbs/api/250_models_core.ipynb #e824a7e7
-import contextlib, functools
+import contextlib, copy, functools
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -115,6 +115,23 @@ def _normed_by_batch(norm, count, x):
     x = (x - mean)*(var + norm.eps).rsqrt()
     if norm.weight is not None: x = x*norm.weight.reshape(shape) + norm.bias.reshape(shape)
     return x.to(given)
+
+# %% ../../nbs/api/250_models_core.ipynb #c41e7a02
+def renewed_batch_norms(
+    net: nn.Module,  # it stays as it is
+    see,  # `see(copy)` shows a copy of the net training data, batch by batch
+) -> nn.Module:  # the copy, in evaluation mode
+    "A copy whose batch norms hold the plain mean of the moments of the batches that `see` shows it."
+    net = copy.deepcopy(net).eval()
+    norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    known = [m.momentum for m in norms]
+    for m in norms:
+        m.reset_running_stats()
+        m.momentum = None  # all batches count alike
+        m.train()
+    with torch.no_grad(): see(net)
+    for m, momentum in zip(norms, known): m.momentum = momentum
+    return net.eval()
 
 # %% ../../nbs/api/250_models_core.ipynb #156de395
 # long: a parameter a line, with what it means

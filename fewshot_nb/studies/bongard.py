@@ -22,7 +22,7 @@ from ..data.bongard.abstract import attribute_pictures
 from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.problems import PROBLEM_KINDS, PROBLEM_SPLITS
 from ..data.bongard.render import PictureBank
-from ..models.core import computed_in
+from ..models.core import computed_in, renewed_batch_norms
 from ..models.bongard_solvers import SOLVERS, ResNet15, bongard_solver, solver_computed_in
 from ..models.program_synthesis import ProgramSynthesis, synthesis_network
 from ..papers import published_claims, published_table
@@ -107,6 +107,7 @@ class SolverSettings:
     ps_steps: int = 100_000  # of program synthesis, for pre-training
     ps_batch: int = 128  # pictures a step
     precision: str = "float32"  # one of `PRECISIONS`: of the backbone and of what SNAIL puts on it, in all trainings
+    renewed: int = 0  # training problems that batch norms take their moments from before a test; 0: as published
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #b2dc68eb
 @functools.lru_cache(2)
@@ -174,6 +175,17 @@ def _set_up(model, s):
         raise InputError(f"first_scale={s.first_scale!r} must be above 0, or 0 for the solver's own.")
     model.scale.data.fill_(s.first_scale)
 
+# %% ../../nbs/api/840_studies_bongard.ipynb #5b0e7d67
+def _train_and_test(s, model, bank, parts, some, device, file):
+    "What `_in_stretches` says of a solver; batch norms take their moments from `some` problems before each test."
+    def until(stop, checkpoint):
+        return train_solver(model, bank, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed, queries=s.queries,
+                            optimizer=s.optimizer, device=device, checkpoint=checkpoint, until=stop)
+    def judge(model):
+        if s.renewed: model = renewed_batch_norms(model, lambda net: solved_shares(net, some.bank(s.size, device)))
+        return _accuracies(model, parts, s.size, device)
+    return _in_stretches(s.steps, until, judge, parts, file, repr(s))
+
 # %% ../../nbs/api/840_studies_bongard.ipynb #16c242d4
 def solver_row(
     setting: dict,  # see `SolverSettings`
@@ -191,13 +203,9 @@ def solver_row(
     model, bank = bongard_solver(s.method, 1/s.alpha, s.seed), train.bank(s.size, device)
     _set_up(model, s)
     row = _pretrain(s, model, bank, device, file)
-    seen = train.part(rng(problem_seed, "seen").permutation(len(train))[:600])  # with the queries as released
-    parts = dict(train=seen, **{name: problems.part(part) for name, part in TEST_PARTS.items()})
-    def until(stop, checkpoint):
-        return train_solver(model, bank, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed, queries=s.queries,
-                            optimizer=s.optimizer, device=device, checkpoint=checkpoint, until=stop)
-    def judge(model): return _accuracies(model, parts, s.size, device)
-    _, state, found, curve = _in_stretches(s.steps, until, judge, parts, file("solver"), repr(s))
+    def some(n, why): return train.part(rng(problem_seed, why).permutation(len(train))[:n])
+    parts = dict(train=some(600, "seen"), **{name: problems.part(part) for name, part in TEST_PARTS.items()})
+    _, state, found, curve = _train_and_test(s, model, bank, parts, some(s.renewed, "renewed"), device, file("solver"))
     return dict(row, **found, **_speed(s, state, device), curve=json.dumps(curve), problems=len(train))
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #6bd43fbe
@@ -218,6 +226,7 @@ class ControlSettings:
     ps_lr: float = .03  # `ps_rate` in rows
     scale: float = 1.  # share of the 12,000 problems
     precision: str = "float32"  # one of `PRECISIONS`: of the backbone in training
+    renewed: int = 0  # training pictures that batch norms take their moments from before a test; 0: as published
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #3a8841f6
 def _program_row(s, shapes, device, file, problem_seed):
@@ -229,26 +238,35 @@ def _program_row(s, shapes, device, file, problem_seed):
     def until(stop, checkpoint):
         return train_synthesis(model, bank, steps=s.ps_steps, lr=s.ps_lr, batch=s.ps_batch, seed=s.seed,
                                device=device, checkpoint=checkpoint, until=stop)
-    def judge(model): return synthesis_errors(model, asked)
+    def judge(model):
+        if s.renewed: model = renewed_batch_norms(model, lambda net: synthesis_errors(net, bank, s.renewed))
+        return synthesis_errors(model, asked)
     _, state, found, curve = _in_stretches(s.ps_steps, until, judge, ("wrong_moves", "turn_error"), file, repr(s))
     return dict(found, constant_wrong=constant_move_error(asked), curve=json.dumps(curve), train_seconds=state.seconds)
 
-# %% ../../nbs/api/840_studies_bongard.ipynb #f67d4c1e
-def _attribute_row(s, shapes, device, file):
-    "What the backbone can see: a classifier on pictures it knows, new ones, and pictures of shapes it never saw."
+# %% ../../nbs/api/840_studies_bongard.ipynb #6bd43fc1
+def _attribute_banks(s, shapes, device):
+    "Pictures to learn from, those to be asked about, and those that batch norms take their moments from."
     def bank(each, seed, part):
         pictures, labels, _ = attribute_pictures(s.task, each, seed, shapes, part)
         return PictureBank(pictures, labels, s.size, device=device)
     known = bank(s.each, s.seed, "seen")
+    def again(which): return PictureBank(known.pictures.pick(which), known.labels[which], s.size, device=device)
+    tests = dict(train=again(np.r_[:s.tests, s.each:s.each + s.tests]), test=bank(s.tests, s.seed + 1000, "seen"),
+                 unseen=bank(s.tests, s.seed, "unseen"))
+    return known, tests, again(rng(s.seed, "renewed").permutation(known.n)[:s.renewed])
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #f67d4c1e
+def _attribute_row(s, shapes, device, file):
+    "What the backbone can see: a classifier on pictures it knows, new ones, and pictures of shapes it never saw."
+    known, tests, some = _attribute_banks(s, shapes, device)
     model = attribute_classifier(1/s.alpha, s.seed)
     computed_in(model.net, s.precision)
     def until(stop, checkpoint):
         return train_attribute_classifier(model, known, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed,
                                           device=device, checkpoint=checkpoint, until=stop)
-    first = np.r_[:s.tests, s.each:s.each + s.tests]
-    again = PictureBank(known.pictures.pick(first), known.labels[first], s.size, device=device)
-    tests = dict(train=again, test=bank(s.tests, s.seed + 1000, "seen"), unseen=bank(s.tests, s.seed, "unseen"))
     def judge(model):
+        if s.renewed: model = renewed_batch_norms(model, lambda net: attribute_accuracy(net, some))
         found = {name: attribute_accuracy(model, part) for name, part in tests.items()}
         return {k: v for name, (share, error) in found.items() for k, v in ((name, share), (f"{name}_se", error))}
     _, state, found, curve = _in_stretches(s.steps, until, judge, tests, file, repr(s))

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from ..core import InputError, choose
+from ..models.core import renewed_batch_norms
 from ..models.critics import CriticNet, fresh_critic
 from ..models.metric import task_sizes
 from .episodic import LearnerTraining, train_learner
@@ -203,12 +204,5 @@ def critic_from_maml(
                          "train it with a CriticNet.")
     net, where = CriticNet(inner.image_size, inner.relu_between, inner.width, inner.out), next(maml.parameters()).device
     net.to(where).load_state_dict(inner.state_dict(), strict=False)
-    norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
-    for m in norms:
-        m.reset_running_stats()
-        m.momentum = None  # the plain mean over batches
-    some = torch.linspace(0, bank.n - 1, min(images, bank.n)).long()
-    with torch.no_grad():
-        for part in some.split(100): net.train()(bank.take(part).to(where))
-    for m in norms: m.momentum = .1
-    return net.eval().requires_grad_(False)
+    some = torch.linspace(0, bank.n - 1, min(images, bank.n)).long().split(100)
+    return renewed_batch_norms(net, lambda net: [net(bank.take(part).to(where)) for part in some]).requires_grad_(False)
