@@ -254,7 +254,8 @@ def _attribute_banks(s, shapes, device):
     def again(which): return PictureBank(known.pictures.pick(which), known.labels[which], s.size, device=device)
     tests = dict(train=again(np.r_[:s.tests, s.each:s.each + s.tests]), test=bank(s.tests, s.seed + 1000, "seen"),
                  unseen=bank(s.tests, s.seed, "unseen"))
-    return known, tests, again(rng(s.seed, "renewed").permutation(known.n)[:s.renewed])
+    some = again(rng(s.seed, "renewed").permutation(known.n)[:s.renewed]) if s.renewed else None
+    return known, tests, some
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #f67d4c1e
 def _attribute_row(s, shapes, device, file):
