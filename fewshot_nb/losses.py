@@ -143,7 +143,7 @@ def information_gradient(
     marginal: float = 1,  # weight of the marginal entropy
     conditional: float = 1,  # weight of the conditional entropy
 ) -> Float[Tensor, "... query way"]:
-    "The gradient of *minus* `alpha_mutual_information` with respect to the queries' logits."
+    "The gradient of the negative `alpha_mutual_information` with respect to the queries' logits."
     alpha, log_p = _check_alpha(alpha), log_p.clamp_min(_floor(log_p))
     p = log_p.exp()
     g = marginal*_power_log(_log(p.mean(-2, keepdim=True)), alpha - 1) - conditional*_power_log(log_p, alpha - 1)

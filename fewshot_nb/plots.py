@@ -143,10 +143,12 @@ def plane(
     ax.errorbar(mean.diversity, mean.recognizability, sd.recognizability, sd.diversity, ms=5, lw=1.2, elinewidth=.8,
                 capsize=0, label=label, **marks)
     if base in mean.index: ax.plot(*mean.loc[base], ms=10, **marks)
+    ax.margins(y=.12)  # room for the numbers below the marks
     arrow = dict(arrowstyle="-|>", color=ink, lw=1.5)
     if len(mean) > 1: ax.annotate("", mean.iloc[-1], mean.iloc[-2], arrowprops=arrow)
     for value, point in (mean if named == "all" else mean.iloc[[0, -1]]).iterrows():
-        ax.annotate(f"{value:g}", point, xytext=(5, 5), textcoords="offset points", fontsize=8.5, color=ink)
+        ax.annotate(f"{value:g}", point, xytext=(0, -7), textcoords="offset points", ha="center", va="top",
+                    fontsize=8.5, color=ink, bbox=dict(fc="white", ec="none", pad=.4, alpha=.7))
     if human is not None: mark_people(ax, human)
     ax.set(xlabel="diversity (mean standard deviation of critic features)",
            ylabel="recognizability (% of 20-way one-shot tasks)")

@@ -5,6 +5,8 @@ terms and indentation, which HTML does not need, go too: the page of claims has 
 made from names lead to the published site; here they lead to the page beside, wherever the site lies, if it is there
 (a renderer that does not read `output-file` calls pages otherwise). In the sidebar a chapter stands under its folder,
 whose name it need not repeat.
+A picture is a link to itself: on a phone it opens at full size, where its text can be read. Printed sentences wrap,
+printed tables do not; no line ends within an option; a page of results is headed by its question, not by its file.
 The search box finds a name in every way that the site writes it, and shows no formula twice.
 nbdev copies this file without its suffix.
 """
@@ -16,6 +18,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+PICTURE = re.compile(r'<img src="([^":]+)"[^>]*class="[^"]*figure-img[^>]*>')
+PRINTED = re.compile(r'(<div class="cell-output cell-output-stdout)(">\s*<pre><code>)((?:(?!</code>).)*)', re.S)
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 KEPT = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2>)", re.S)  # where a space counts
 
 def lighter(
@@ -32,8 +37,16 @@ def lighter(
     page = re.sub(r'(<span class="menu-text">)[a-z]+\.(?=[a-z_.]+</span>)', r"\1", page)
     page = re.sub(r'<script src="https://cdnjs\.[^>]*></script>\s*', "", page)
     page = re.sub(r"<script[^>]*>define\('jquery'.*?</script>\s*", "", page, flags=re.S)
+    page = PICTURE.sub(r'<a class="full" href="\1">\g<0></a>', page)
+    def said(part): return part[1] + ("" if "  " in part[3].strip() else " said") + part[2] + part[3]
+    page = PRINTED.sub(said, page)  # columns have two blanks between them somewhere
+    page = re.sub(r"(?<![\w.])__main__\.|:builtin_function_or_method(?=<)", "", page)  # tell a reader nothing
+    page = re.sub(r'(<h1 class="title">)exp_\w+: (\w)', lambda m: m[1] + m[2].upper(), page)
     parts = KEPT.split(page)  # text, kept, its tag, text ...
-    for i in range(0, len(parts), 3): parts[i] = re.sub(r"</d[td]>", "", re.sub(r"\s*\n\s*", "\n", parts[i]))
+    def whole(code): return OPTION.sub(r'<span class="option">\g<0></span>', code[0])
+    for i in range(0, len(parts), 3):
+        parts[i] = re.sub("<code>[^<]*</code>", whole, parts[i])
+        parts[i] = re.sub(r"</d[td]>", "", re.sub(r"\s*\n\s*", "\n", parts[i]))
     del parts[2::3]
     return "".join(parts)
 

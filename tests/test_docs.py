@@ -514,6 +514,14 @@ def test_pages_ask_nobody_else_for_a_script(tmp_path):
             "<script type=\"application/javascript\">define('jquery', [],function() {return 1})</script>\n"
             f"<dl>\n  <dt>why</dt>\n  <dd>so</dd></dl>{code}<script>own\n  ()</script>")
     assert module.lighter(page) == f"<dl>\n<dt>why\n<dd>so</dl>{code}<script>own\n  ()</script>"
+    drawn, logo = '<img src="x/1.png" alt="y" class="figure-img">', '<img src="logo.svg" alt="y" class="navbar-logo">'
+    assert module.lighter(drawn + logo) == f'<a class="full" href="x/1.png">{drawn}</a>{logo}'
+    printed = '<div class="cell-output cell-output-stdout{}">\n<pre><code>{}</code>'
+    for text, way in (("3 rows: all there", " said"), ("a   b\n1   2", "")):
+        assert module.lighter(printed.format("", text)) == printed.format(way, text)
+    assert module.lighter("<code>run a-b --data-in X</code>") == (
+        '<code>run a-b <span class="option">--data-in</span> X</code>')
+    assert module.lighter('<h1 class="title">exp_beta: who') == '<h1 class="title">Who'
     name = '<span class="menu-text">{}</span>'  # a chapter in the sidebar, under its folder
     assert module.lighter(name.format("inference.kernels.common")) == name.format("kernels.common")
     assert module.lighter(name.format("Who draws as people do")) == name.format("Who draws as people do")

@@ -145,6 +145,8 @@ def _monotone_chances(x, seed, least):
     return float(passes.mean()), size, ""
 
 # %% ../../nbs/api/703_claims_trends.ipynb #2344563a
+def _p_text(p): return "p < 0.0001" if p < 1e-4 else f"p = {short_number(p)}"  # none of 20,000 is not never
+
 def _judge_monotone(kind, measure, expected, tolerance):
     "Spearman's correlation against its permutations."
     x, y, seed = _points(measure)
@@ -157,7 +159,7 @@ def _judge_monotone(kind, measure, expected, tolerance):
     place = "inside" if passes else "outside" if end < least else "straddles"
     reasons = () if place != "straddles" else (f"Spearman {short_number(rho.value)}, by chance in {p:.1%} of cases",)
     rule = f"Spearman {'≥' if sign > 0 else '≤'} {short_number(sign*least)}, by chance in at most 5 % of permutations"
-    return Finding(place, rho, f"Spearman {short_number(rho.value)} (p = {short_number(p)})", reasons, (), rule,
+    return Finding(place, rho, f"Spearman {short_number(rho.value)} ({_p_text(p)})", reasons, (), rule,
                    rate, power, gate, _one_seed(x, seed))
 
 RULES["monotone"] = _judge_monotone
@@ -337,7 +339,7 @@ def _place_of_peak(fit, y, ends):
     sure, p = student.ppf(.975, fit.df), float(_fit_p(fit, y[None], left)[0])
     first, last = slopes[:, 0]
     if p <= .05:
-        return "straddles", (f"a parabola does not fit (p = {short_number(p)})",)
+        return "straddles", (f"a parabola does not fit ({_p_text(p)})",)
     if first < -sure or last > sure:
         return "outside", ("it falls where it should rise",) if first < -sure else ("it rises where it should fall",)
     if not (first > sure and last < -sure):

@@ -21,7 +21,7 @@ ALPHABETS, CHARACTERS, DRAWERS, SIDE = 50, 1623, 20, 105
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #e6828252
 def alphabets() -> pd.DataFrame:
-    "One row an alphabet: its number of characters and its part in `lake`, in `vinyals`, and in the finer `vinyals`."
+    "One row an alphabet: its number of characters and its part in `lake`, `vinyals` and the finer `vinyals_part`."
     return pd.read_csv(resources.files("fewshot_nb")/"splits/omniglot_alphabets.csv")
 
 SPLITS = dict(lake=("background", "evaluation"), vinyals=("trainval", "test", "train", "val"),

@@ -378,5 +378,7 @@ def _repr_html_(self: MixedModel):
     note = " A variance is estimated as zero (singular fit)." if self.singular else ""
     head = (f"{self.formula} &nbsp; ({'REML' if self.reml else 'ML'}, {self.nobs} rows, "
             f"log-likelihood {self.loglik:.2f}, AIC {self.aic:.2f}.{note})")
-    tables = reading_table(random, 5, heads={"": "random effect"}), reading_table(self.coef, 4)
+    named = {f"{v}{level}": f"{v}: {level}" for v, levels in self._data.levels.items() for level in levels}
+    fixed, places = self.coef.rename(index=named), dict.fromkeys(self.coef, 4) | {"df": 1}
+    tables = reading_table(random, 5, heads={"": "random effect"}), reading_table(fixed, places)
     return f"<p>{head}</p>{''.join(t._repr_html_() for t in tables)}"

@@ -243,6 +243,32 @@ def _panels(axes, name, xlabel):
         ax.set(title=f"{name}{letter}", xlabel=x, ylabel=y)
     for ax in axes[:2]: ax.xaxis.get_major_locator().set_params(integer=True)
 
+# %% ../../nbs/api/625_stats_curves.ipynb #peop0002
+def _lies_far(ax, level):
+    "Whether an axis that reached this level would press what is drawn into less than half of its height."
+    low, high = ax.get_ylim()
+    return not 2*low - high <= level <= 2*high - low
+
+def _point_beyond(ax, level, at, words):
+    "An arrow to what lies above or below the axes; `at`: the share of their width."
+    low, high = ax.get_ylim()
+    up, room = level > high, .2*(high - low)
+    ax.set_ylim(low - room*(not up), high + room*up)
+    edge, start = (1, .9) if up else (0, .1)
+    ax.annotate(words, (at, edge), (at, start), "axes fraction", fontsize=8.5, ha="center",
+                va="top" if up else "bottom", arrowprops=dict(arrowstyle="-|>", color="black", lw=.8))
+
+def _show_people(axes, human):
+    "People's two levels and their star; where these would press the models flat, an arrow tells where they lie."
+    for ax, level, words in zip(axes, human, ("people {:.2f}", "people {:.1f} %")):
+        if _lies_far(ax, level): _point_beyond(ax, level, .8, words.format(level))
+        else: ax.axhline(level, color="black", lw=.8, ls=":", label="people")
+    plane, (diversity, recognizability) = axes[2], human
+    if not _lies_far(plane, recognizability): return plots.mark_people(plane, human)
+    low, high = plane.get_xlim()
+    plane.set_xlim(low := min(low, diversity), high := max(high, diversity))
+    _point_beyond(plane, recognizability, (diversity - low)/(high - low), f"people {recognizability:.1f} %")
+
 # %% ../../nbs/api/625_stats_curves.ipynb #259d64e8
 # long: one figure
 def three_pictures(
@@ -255,17 +281,16 @@ def three_pictures(
     name: str = "",  # of the figure: "S13"
 ):  # matplotlib's figure
     "Diversity and recognizability over a setting, and the path through the plane (Boutin et al. 2022, S13 to S20)."
-    fig, axes = plt.subplots(1, 3, figsize=(9.6, 3), layout="constrained")
+    fig, axes = plt.subplots(1, 3, figsize=(9.6, 3.3), layout="constrained")
     looks = {k: plots.model_look(k, i) for i, k in enumerate(tables)}
-    for ax, y, people in zip(axes, PLANE_AXES, human or (None, None)):
+    for ax, y in zip(axes, PLANE_AXES):
         for k, table in tables.items():
             _over(ax, table, by, y, how, looks[k])
-        if people is not None:
-            ax.axhline(people, color="black", lw=.8, ls=":", label="people")
     lines = [_through(axes[2], table, by, how, looks[k], base) for k, table in tables.items()]
-    if human is not None: plots.mark_people(axes[2], human)
+    if human is not None: _show_people(axes, human)
     _panels(axes, name, xlabel or by)
-    axes[0].legend(fontsize=8.5)
+    named = {k: v for ax in axes[:2] for v, k in zip(*ax.get_legend_handles_labels())}
+    fig.legend(named.values(), named, loc="outside lower center", ncols=len(named), fontsize=8.5)
     fig.canvas.draw()  # the limits stand
     for line, ink in lines:
         path_arrows(axes[2], line, ink)

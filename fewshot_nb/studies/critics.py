@@ -435,7 +435,7 @@ def ranked_drawings(
     *groups,  # numbers of the classes to show, from top to bottom; several groups stand side by side
     shrink: int = 2,  # how many times smaller than the drawings
 ):  # an image of PIL, which a notebook shows
-    "Drawings of some classes, a row each, the prototype first in a red frame."
+    "Drawings of some classes, a row each, the prototype first in an orange frame."
     from PIL import Image
     sheets = [_class_sheet(seen, classes, shrink) for classes in groups]
     most = max(len(x) for x in sheets)

@@ -105,7 +105,7 @@ def variations_sheet(
     drawn: Float[Tensor, "n 1 H W"],  # what it drew
     title: str = "",  # above the figure
 ):  # a matplotlib figure
-    "What a generator was shown, in a red frame, and what it drew."
+    "What a generator was shown, in an orange frame, and what it drew."
     columns = min(10, len(drawn))
     rows, side = math.ceil(len(drawn)/columns), shown.shape[-1]
     sheet = torch.zeros(rows, columns + 1, side, side)
@@ -132,7 +132,7 @@ def draw_command(
     shown, drawn = draw_variations(picture, model, n, seed, weights)
     import matplotlib.pyplot as plt
     from fewshot_nb import plots
-    title = f"{GENERATORS[model].title}: shown the drawing in the red frame, it drew {n}"
+    title = f"{GENERATORS[model].title}: shown the drawing in the orange frame, it drew {n}"
     with plots.style(): fig = variations_sheet(shown, drawn, title)
     with written_whole(out) as part: fig.savefig(part, format="png", dpi=150)
     plt.close(fig)

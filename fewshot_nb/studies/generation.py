@@ -315,7 +315,7 @@ def show_sheet(
     samples: int | None = None,  # how many samples in a row; None: all that are kept
     title: str = "",  # above the figure
 ):
-    "Draw a contact sheet: a row a class, its prototype in a red frame, then the samples."
+    "Draw a contact sheet: a row a class, its prototype in an orange frame, then the samples."
     import matplotlib.pyplot as plt
     kept = read_arrays(path)
     shown, drawn = kept["prototypes"][:classes], kept["samples"][:classes, :samples]

@@ -500,12 +500,13 @@ def run_panels(
             part = runs[runs.setup == setup]
             seeds = sorted(part.seed.unique())
             for (c, launch), t in part.groupby(["configuration", "launch"]):
-                shift = .24*(numbers.index(c) - (len(inks) - 1)/2) + .05*(launch - 1.5)
+                shift = .26*(numbers.index(c) - (len(inks) - 1)/2) + .13*(launch - 1.5)
                 ax.plot([seeds.index(s) + shift for s in t.seed], 100*t.accuracy, "o" if launch == 1 else "x", ms=4,
-                        mfc="none", color=inks[c], label=f"{c}" if launch == 1 else None)
+                        mfc="none", color=inks[c], label=f"{c}, launch {launch}")
             ax.set(title=setup, xticks=range(len(seeds)), xticklabels=seeds, xlabel="seed")
         axes[0, 0].set_ylabel("5-way 5-shot accuracy (%)")
-        axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5, bbox_to_anchor=(1, 1))
+        axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5,
+                           bbox_to_anchor=(1, 1), alignment="left")
     return fig
 
 # %% ../../nbs/api/845_studies_stability.ipynb #2d4e201c

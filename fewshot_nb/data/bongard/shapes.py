@@ -389,8 +389,8 @@ def _agreement_row(name, hand, ours, unsure, names):
     "Hand labels (1, 0, -1) beside plain values (1, 0) of one attribute."
     known, differ = hand >= 0, (hand >= 0) & (hand != ours)
     def both(h, o): return int(((hand == h) & (ours == o)).sum())
-    return dict(attribute=name, decided=int(known.sum()), agree=1 - differ.sum()/known.sum(), hand1_ours1=both(1, 1),
-                hand0_ours0=both(0, 0), hand0_ours1=both(0, 1), hand1_ours0=both(1, 0), doubtful=unsure[known].mean(),
+    return dict(attribute=name, decided=int(known.sum()), agree=1 - differ.sum()/known.sum(), both_yes=both(1, 1),
+                both_no=both(0, 0), only_ours=both(0, 1), only_theirs=both(1, 0), doubtful=unsure[known].mean(),
                 differing=[names[i] for i in np.flatnonzero(differ)])
 
 def label_agreement(
