@@ -445,11 +445,17 @@ def test_every_commit_that_rows_name_is_in_the_history():
     git = lambda *a: subprocess.run(["git", "-C", root, *a], capture_output=True, text=True).stdout.split()
     if not git("rev-parse", "HEAD") or git("rev-parse", "--is-shallow-repository") != ["false"]:
         pytest.skip("needs the whole history")
-    assert named <= set(git("rev-list", "--all"))
+    # of HEAD, not --all: a branch that lies beside a checkout does not come with it
+    history, branches = set(git("rev-list", "HEAD")), evidence._branches(root/"nbs"/"results")
+    assert named <= history | set(branches)
+    assert {branch["package"] for branch in branches.values()} <= history and not set(branches) & history
 
 def test_no_commit_and_another_profile_are_told():
     assert set(provenance_notes("exp_alpha_sweep").note) == {""}
-    assert evidence._commit_note([dict(commit="1"*40), dict(commit=None)]) == ["1 of 2 parts name no commit"]
+    assert evidence._commit_note([dict(commit="1"*40), dict(commit=None)], {}) == ["1 of 2 parts name no commit"]
+    branch = {"1"*40: dict(package="2"*40, why="a trial")}
+    told = "1 of 2 parts name a branch outside the history; its package is that of 2222222"
+    assert evidence._commit_note([dict(commit="1"*40), dict(commit="3"*40)], branch) == [told]
     made = [dict(part=part_name(dict(profile="laptop", data="omniglot", beta=b), 1)) for b in (1, 2)]
     rows = pd.DataFrame(dict(profile="laptop", data="omniglot", beta=[1, 2]))
     assert evidence._profile_note(rows, list(rows), made) == []

@@ -164,10 +164,17 @@ def keep(
     return results.export(target/f"{profile}-{source}.parquet")
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #31484d00
-def _commit_note(made):
+def _branches(folder):
+    "Commits that rows name and the history does not hold: whose package each had, and why; from `branches.json`."
+    path = Path(folder)/"branches.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+def _commit_note(made, branches):
     "What is amiss with the commits that parts name, in words."
-    left = sum(part.get("commit") is None for part in made)
-    return [f"{left} of {len(made)} parts name no commit"] if left else []
+    named = Counter(part.get("commit") for part in made)
+    none = [f"{named[None]} of {len(made)} parts name no commit"] if named[None] else []
+    return none + [f"{n} of {len(made)} parts name a branch outside the history; its package is that of "
+                   f"{branches[c]['package'][:7]}" for c, n in named.items() if c in branches]
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #ffc2cec9
 def _profile_note(rows, keys, made):
@@ -185,7 +192,8 @@ def _file_notes(path, changed):
     "(profile, data, rows, note) of a file of committed rows; `changed`: its time."
     meta = json.loads(pq.read_schema(path).metadata[b"fewshot_nb"])
     rows = pq.read_table(path).to_pandas()
-    notes = _commit_note(meta["provenance"]) + _profile_note(rows, meta["keys"], meta["provenance"])
+    made, branches = meta["provenance"], _branches(Path(path).parents[1])
+    notes = _commit_note(made, branches) + _profile_note(rows, meta["keys"], made)
     return rows.profile.iloc[0], rows.data.iloc[0], len(rows), "; ".join(notes)
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #b00c2b7d
