@@ -7,7 +7,7 @@ __all__ = ['PRECISIONS', 'BATCH_NORMS', 'seeded_torch', 'fresh', 'parameter_coun
            'precision_of', 'batch_statistics', 'renewed_batch_norms', 'embed']
 
 # %% ../../nbs/api/250_models_core.ipynb #e824a7e7
-import contextlib, copy, functools
+import contextlib, copy, functools, warnings
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -54,12 +54,21 @@ def evaluating(
 # %% ../../nbs/api/250_models_core.ipynb #9d1d172a
 PRECISIONS = {"float32": "all in single precision", "bfloat16": "networks under autocast, losses in single precision"}
 
+@functools.lru_cache(1)
+def _tell_emulated():
+    "Say once where a processor has no instructions for bfloat16: torch emulates it, an order of magnitude slower."
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)  # not in every build of torch
+    if not supported():
+        warnings.warn("This processor has no instructions for bfloat16, which is emulated here and many times slower "
+                      "than float32: take another machine, or precision float32 (rows of its own).", stacklevel=3)
+
 def autocast(
     precision: str,  # one of `PRECISIONS`
     device,  # a `torch.device`
 ):  # a context
     "Networks called in it compute in the precision asked for."
     choose(precision, PRECISIONS, "precision")
+    if (precision, device.type) == ("bfloat16", "cpu") and not torch.compiler.is_compiling(): _tell_emulated()
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else contextlib.nullcontext()
 
 # %% ../../nbs/api/250_models_core.ipynb #a3c5e002
