@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'official_shapes_folder', 'bongard_source',
-           'solver_problem_flops', 'SolverSettings', 'solver_row', 'ControlSettings', 'control_row',
+           'solver_problem_flops', 'grid_operations', 'SolverSettings', 'solver_row', 'ControlSettings', 'control_row',
            'printed_accuracies', 'people_accuracies', 'accuracy_unit', 'accuracy_interval', 'accuracy_error',
            'solver_gate', 'solver_table', 'solver_panels', 'solver_curves', 'size_panels', 'solver_measures',
            'with_widths_of', 'size_measures', 'control_table', 'control_measures', 'attribute_curves', 'heads_panel',
@@ -82,6 +82,18 @@ def _product_rate(device, size=512, times=4):
         wait()
         seconds.append(clock() - start)
     return 2*times*size**3/max(min(seconds), 1e-9)
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #d5b68df1
+def grid_operations(
+    settings: list,  # dicts of `solver_row`'s settings, as `Experiment.grid` lists them
+    steps: int = 0,  # of each training; 0: those of the settings
+) -> dict:  # trainings, steps, and the operations of a training and of all of them in PFLOP
+    "What a grid of Bongard solvers computes, pre-training left out."
+    def pflop(s):
+        problem = solver_problem_flops(s["method"], s["size"], s["alpha"], s.get("queries", "two"))
+        return problem*s["batch"]*(steps or s["steps"])/1e15
+    each = [pflop(s) for s in settings]
+    return dict(trainings=len(each), steps=steps or settings[0]["steps"], each=sum(each)/len(each), all=sum(each))
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #d5268833
 TEST_PARTS = dict(FF="test_ff", BA="test_bd", CM="test_hd_comb", NV="test_hd_novel")  # columns of Table 3
