@@ -457,19 +457,20 @@ def solver_curves(
     import matplotlib.pyplot as plt
     methods, printed = [m for m in SOLVERS if (table.method == m).any()], printed_accuracies(variant)[part]
     columns, lines = min(5, len(methods)), -(-len(methods)//5)
-    fig, axes = plt.subplots(lines, columns, figsize=(1 + 1.7*columns, .7 + 1.6*lines), sharex=True, sharey=True,
-                             squeeze=False, layout="constrained")
-    for ax in axes.flat[len(methods):]: ax.set_axis_off()
-    looks = {"train": ("its training problems", "orange", "--"), part: (f"test problems ({part})", "blue", "-")}
-    for ax, method in zip(axes.flat, methods):
-        _learned(ax, table[table.method == method], looks)
-        ax.axhline(50, color="black", lw=.8, ls=":", label="chance")
-        if method in printed: ax.axhline(printed[method], color="#777777", lw=1.2, label="paper, 512 px")
-        ax.set_title(method, fontsize=9)
-    handles = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels())}
-    fig.legend(handles.values(), handles, loc="outside upper center", ncols=2, fontsize=8.5, frameon=False)
-    fig.supxlabel("steps of training", fontsize=9)
-    fig.supylabel("queries sorted rightly (%)", fontsize=9)
+    size = 1.2 + 1.9*columns, .8 + 1.9*lines
+    with style():
+        fig, axes = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
+        for ax in axes.flat[len(methods):]: ax.set_axis_off()
+        looks = {"train": ("its training problems", "orange", "--"), part: (f"test problems ({part})", "blue", "-")}
+        for ax, method in zip(axes.flat, methods):
+            _learned(ax, table[table.method == method], looks)
+            ax.axhline(50, color="black", lw=.8, ls=":", label="chance")
+            if method in printed: ax.axhline(printed[method], color="#777777", lw=1.2, label="paper, 512 px")
+            ax.set_title(method)
+        handles = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels())}
+        fig.legend(handles.values(), handles, loc="outside upper center", ncols=2, fontsize=8.5)
+        fig.supxlabel("steps of training", fontsize=9)
+        fig.supylabel("queries sorted rightly (%)", fontsize=9)
     return fig
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #f6d47a4e
