@@ -61,9 +61,9 @@ def with_colours(picture, colours):
     between = (np.ptp(points, 2) <= 24) & (points.min(2) > 30) & (points.max(2) < 225)
     if between.mean() > .03:  # a sheet of drawings
         reduced = in_shades(image, colours)
-    else:  # a thin line keeps its colour
+    else:  # a thin line keeps its colour; the means keep the bands of intervals theirs
         few = len(image.getcolors(colours) or range(colours))
-        reduced = image.quantize(few, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        reduced = image.quantize(few, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
     reduced.save(kept := io.BytesIO(), "png", optimize=True)
     return base64.b64encode(kept.getvalue()).decode() + "\n"
 

@@ -290,19 +290,19 @@ def draw_drops(
     for ax, (_, lines), title in zip(axes, kinds, titles):
         _draw_bars(ax, lines.drop_duplicates("method", keep="last").set_index("method").reindex(order))
         ax.set_title(title, fontsize=9 if len(title) > 12 else None)
-    for color, name in _COLORS.values(): axes[0].plot([], [], "s", color=color, label=name)
-    axes[0].legend(fontsize=8.5, frameon=False, loc="lower left")
+    marks = [axes[0].plot([], [], "s", color=color, label=name)[0] for color, name in _COLORS.values()]
+    axes[0].figure.legend(handles=marks, fontsize=8.5, frameon=False, loc="outside lower center", ncols=2)
     return axes[0].figure
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #5131bef1
 _COLORS = {False: ("#0072B2", "inductive"), True: ("#D55E00", "transductive")}
 
 def _panels(n, lines):
-    "Axes side by side, four in a row, high enough for so many lines of text."
+    "Axes side by side, four in a row, high enough for so many lines of text and a legend below."
     import matplotlib.pyplot as plt
     across = min(n, 4)
     down = -(-n//across)
-    size = 1.2 + 2.4*across, max(1.4, .6 + .24*lines)*down
+    size = 1.2 + 2.4*across, max(1.4, .6 + .24*lines)*down + .3
     _, axes = plt.subplots(down, across, figsize=size, sharey=True, squeeze=False, dpi=80, layout="constrained")
     for ax in axes.ravel()[n:]: ax.set_axis_off()
     return axes.ravel()

@@ -151,14 +151,16 @@ def _draw_paper(ax, titles, shot):
         ax.plot([theirs.min(), theirs.max()], [y, y], color="#BBBBBB", lw=6, solid_capstyle="butt", label="paper")
         ax.plot(theirs.mean(), y, "|", color="k", ms=8)
 
+# %% ../../nbs/api/834_studies_realistic_tables.ipynb #c83fa1b4
 def draw_changes(
     ax,  # a matplotlib axis
-    rows,  # of `exp_realistic`, at one number of shots
+    rows,  # of `exp_realistic`
+    shot: int,  # which of its numbers of shots
 ):
-    "Change from balanced queries of the paper's methods: the paper's span, and our banks."
+    "Change from balanced queries of the paper's methods, ordered by their mean over all shots: paper, and our banks."
     ours = rows[rows.method.isin([*INDUCTIVE_METHODS, *PUBLISHED_METHODS])]
     order = ours.groupby("method").change.mean().sort_values(ascending=False).index
-    shot, titles = rows["shot"].iloc[0], [method_label(m) for m in order]
+    ours, titles = ours[ours["shot"] == shot], [method_label(m) for m in order]
     _draw_paper(ax, titles, shot)
     for features, color, marker in zip(ours.features.unique(), BANK_COLORS, _MARKERS):
         o = ours[ours.features == features].set_index("method").reindex(order)
