@@ -313,7 +313,7 @@ def _draw_differences(ax, panel, backbones):
         at = np.arange(len(panel)) + (k - (len(backbones) - 2)/2)*step
         for unit, look in _BARS.items():
             ax.errorbar(100*panel[name], at, xerr=100*panel[f"{name}_over_{unit}"], fmt="none", ecolor=colour, **look)
-        ax.plot(100*panel[name], at, "o", color=colour, ms=4)
+        ax.plot(100*panel[name], at, "o", color=colour, ms=6)
     ax.axvline(0, color="k", lw=.8)
     ax.set(yticks=range(len(panel)), yticklabels=panel.method, ylim=(-.6, len(panel) - .4),
            xlabel=f"accuracy minus that of {backbones[0]} (points)")
@@ -324,11 +324,14 @@ _BARS = {"task": dict(elinewidth=4), "image": dict(elinewidth=1.6), "class": dic
 
 def _legend_of(figure, backbones):
     "Which colour is whose, and which bar is over what."
+    from matplotlib.legend_handler import HandlerLine2D
     from matplotlib.lines import Line2D
     marks = [Line2D([], [], ls="", marker="o", color=ink, label=b) for b, ink in zip(backbones[1:], _INKS)]
     marks += [Line2D([], [], color="#666666", lw=look["elinewidth"], label=f"95 % over {_PLURAL[unit]}")
               for unit, look in _BARS.items()]
-    figure.legend(handles=marks, loc="outside lower center", ncols=min(4, len(marks)), fontsize=8.5)
+    marks[-1].set_marker("|")  # the widest bar has ends
+    figure.legend(handles=marks, handler_map={marks[-1]: HandlerLine2D(numpoints=2)}, loc="outside lower center",
+                  ncols=min(4, len(marks)), fontsize=8.5)
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #8af7dab1
 @patch

@@ -205,7 +205,7 @@ def base_training_panels(
     import matplotlib.pyplot as plt
     from matplotlib.ticker import MaxNLocator
     with style():
-        fig, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
+        fig, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained", gridspec_kw=dict(wspace=.1))
         for (name, rows), colour, mark in zip(curves.groupby("backbone"), COLOURS.values(), "osv^D<"):
             for _, run in rows.groupby("seed"):
                 run = run.sort_values("epoch")
