@@ -132,7 +132,7 @@ def rivals_table(
     def best(t, methods):
         r = t[t.method.isin(methods) & (t.method != "alpha-tim")].sort_values("accuracy").iloc[-1]
         p = "p < 0.001" if r.behind_p < .001 else f"p = {r.behind_p:.2g}"
-        return f"{method_label(r.method)} {100*r.behind:+.1f} ± {100*r.behind_half:.1f} ({p})"
+        return f"{method_label(r.method)} {round(100*r.behind, 1) + 0:+.1f} ± {100*r.behind_half:.1f} ({p})"
     return pd.DataFrame({
         cell: {"against the paper's methods (points)": best(t, paper),
                "against all (points)": best(t, inference.METHODS)}
