@@ -259,6 +259,17 @@ def _marks(words, most, halves=None):
         return "~" if math.hypot(half, best[1]) >= abs(value - best[0]) else ""
     return [mark(*r) if r else "" for r in read]
 
+# %% ../nbs/api/020_plots.ipynb #7ab1e01b
+def _pairs(shared):
+    "What rows share, in words: `profile laptop, accuracy 90.5 %`."
+    unit = re.compile(r"^(.*) \((%|points|s|ms|px|nats|MB)\)$")
+    return ", ".join(unit.sub(rf"\1 {v} \2", k) if unit.match(k) else f"{k} {v}" for k, v in shared.items() if v)
+
+def _same(words):
+    "Columns that say the same in every row, and what they say."
+    same = [c for c in words if len(words) > 1 and words[c].nunique() == 1][:words.shape[1] - 1]
+    return same, {c: words[c].iloc[0] for c in same if words[c].iloc[0] not in ("–", "")}
+
 # %% ../nbs/api/020_plots.ipynb #7ab1e013
 class ReadingTable:
     "A table as a page shows it: the caption says what all rows share."
@@ -268,32 +279,48 @@ class ReadingTable:
         marks: dict,  # {column: `*` (the best), `~` (not told from it) or "" for each row}
         per: tuple = (),  # heads of the columns that say of which group a row is the best
         note: str = "",  # the first sentence of the caption
-    ): self.table, self.shared, self.marks, self.per, self.note = table, shared, marks, per, note
+        fold: int = 0,  # how many rows stand there at first; the others unfold. 0: all
+    ):
+        self.table, self.shared, self.marks = table, shared, marks
+        self.per, self.note, self.fold = per, note, fold
 
     def said(self) -> str:
         "The caption: what all rows share, and what the marks mean."
-        unit = re.compile(r"^(.*) \((%|points|s|ms|px|nats|MB)\)$")
-        pairs = [unit.sub(rf"\1 {v} \2", k) if unit.match(k) else f"{k} {v}" for k, v in self.shared.items() if v]
         found = {mark for column in self.marks.values() for mark in column}
         of = f" of rows of the same {' and '.join(self.per)}" if self.per else ""
-        said = [self.note, f"In every row: {', '.join(pairs)}." if pairs else ""]
+        said = [self.note, f"In every row: {_pairs(self.shared)}." if self.shared else ""]
         if "*" in found: said.append(f"Bold: the best{of}{'; ~: not told from it' if '~' in found else ''}.")
         return " ".join(filter(None, said))
 
     def __repr__(self): return f"{self.said()}\n{self.table.to_string(index=False)}".strip()
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e014
+_GAP = re.compile(r" (?=[±%~])|(?<=[±↑↓]) |(?<=\d,) (?=[-\d.]+\])|(?<=\d) (?=\[)|(?<=\bp) (?=[=<])|(?<=[=<]) (?=\d)")
+
+def _html_table(words, marks, said=""):
+    "A table for a page; no line ends within a value and its interval, or before its unit."
+    forms = {"*": "<b>{}</b>", "~": "{}\xa0~", "": "{}"}
+    plain = [""]*len(words)
+    columns = [[forms[m].format(html.escape(_GAP.sub("\xa0", w))) for w, m in zip(column, marks.get(name, plain))]
+               for name, column in words.items()]
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in words)
+    rows = "\n".join(f"<tr>{''.join(f'<td>{w}</td>' for w in row)}</tr>" for row in zip(*columns))
+    above = f'<caption style="caption-side:top;text-align:left">{html.escape(said)}</caption>\n' if said else ""
+    return f"<table>\n{above}<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
+
 @patch
 def _repr_html_(self: ReadingTable):
-    "For a notebook and its page."
-    forms = {"*": "<b>{}</b>", "~": "{} ~", "": "{}"}
-    columns = [[forms[m].format(html.escape(w)) for w, m in zip(words, self.marks.get(name) or [""]*len(words))]
-               for name, words in self.table.items()]
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in self.table)
-    rows = "\n".join(f"<tr>{''.join(f'<td>{w}</td>' for w in row)}</tr>" for row in zip(*columns))
-    said = html.escape(self.said())
-    above = f'<caption style="caption-side:top;text-align:left">{said}</caption>\n' if said else ""
-    return f"<table>\n{above}<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
+    "For a notebook and its page; what unfolds is a table of its own, and each says once what its rows share."
+    if not 0 < self.fold < len(self.table): return _html_table(self.table, self.marks, self.said())
+    parts, shared = [], []
+    for rows in slice(self.fold), slice(self.fold, None):
+        same, here = _same(words := self.table.iloc[rows])
+        parts.append((words.drop(columns=same), {name: marks[rows] for name, marks in self.marks.items()}))
+        shared.append(_pairs(here))
+    first = _html_table(*parts[0], " ".join(filter(None, [self.said(), shared[0] and f"Shown: {shared[0]}."])))
+    n = len(self.table) - self.fold
+    summary = html.escape(f"{n} more row{'s'*(n > 1)}{shared[1] and f': {shared[1]}'}")
+    return f'{first}\n<details class="more"><summary>{summary}</summary>\n{_html_table(*parts[1])}\n</details>'
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e003
 # long: each parameter is explained on a line of its own
@@ -304,6 +331,7 @@ def reading_table(
     per: tuple = (),  # columns: the best of each group of rows with the same values here
     heads: dict | None = None,  # {column: what a page calls it, with its unit}
     note: str = "",  # the first sentence of the caption: "Accuracy in %."
+    fold: int = 0,  # how many rows stand there at first, the others unfold; 0: all
 ) -> ReadingTable:  # shows itself in a notebook
     "A table for people: constant columns in the caption, `X ours` and `X paper` in one column, units in heads."
     table, heads, best = _ours_beside_paper(_with_index(table)), heads or {}, best or {}
@@ -314,14 +342,13 @@ def reading_table(
         if places is None: places = 1 if "(%)" in head else 2 if "(points)" in head else None
         words[head] = _words(table.iloc[:, i], name, places)
     words = pd.DataFrame(words)
-    same = [c for c in words if len(words) > 1 and words[c].nunique() == 1][:words.shape[1] - 1]
-    shared = {c: words[c].iloc[0] for c in same if words[c].iloc[0] != "–"}
+    same, shared = _same(words)
     per = tuple(_head(name, heads) for name in per)
     for name, most in best.items():
         most, halves = most if isinstance(most, tuple) else (most, None)
         head = _head(name, heads)
         if head in words and head not in same: marks[head] = _marked(words, head, most, halves, per)
-    return ReadingTable(words.drop(columns=same), shared, marks, tuple(c for c in per if c not in same), note)
+    return ReadingTable(words.drop(columns=same), shared, marks, tuple(c for c in per if c not in same), note, fold)
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e016
 def _with_index(table):

@@ -104,6 +104,8 @@ def measures_table(
     return _in_order(pd.DataFrame({m: _measures_of(t) for m, t in rows.groupby("method")}).T)
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #2621c4f4
+_PARAMETER_WORDS = {"alpha": "α", "lam": "λ", "marginal": "marginal weight"}
+
 def _parameter(r, name):
     "The balance parameter in a row's settings."
     return dict(p.split("=") for p in r.parameters.split(", "))[name]
@@ -111,17 +113,19 @@ def _parameter(r, name):
 def tuned_beside_presets(
     rows,  # of `exp_realistic`
 ):  # a DataFrame: a row for each cell and tuned method
-    "The balance parameter of presets and of tuned methods, and their accuracies in percent."
+    "The balance parameter of presets and of tuned methods, and what tuning changes; the largest change comes first."
     cell, lines = ["features", "shot"], []
     for r in rows[rows.method.str.endswith(" tuned")].itertuples():
         method = r.method.removesuffix(" tuned")
         preset = rows[(rows.method == method) & (rows[cell] == [r.features, r.shot]).all(axis=1)].iloc[0]
         name = BALANCE_PARAMETERS[method][0]
         lines.append({
-            "features": r.features, "shot": r.shot, "method": method_label(method), "parameter": name,
-            "preset": _parameter(preset, name), "tuned": _parameter(r, name),
-            "preset accuracy (%)": 100*preset.accuracy, "tuned accuracy (%)": 100*r.accuracy})
-    return pd.DataFrame(lines).round(1)
+            "features": r.features, "shot": r.shot, "method": method_label(method),
+            "parameter": _PARAMETER_WORDS.get(name, name), "preset": f"{float(_parameter(preset, name)):g}",
+            "tuned": f"{float(_parameter(r, name)):g}", "preset accuracy (%)": 100*preset.accuracy,
+            "tuned - preset (points)": round(100*(r.accuracy - preset.accuracy), 1) + 0.})
+    return pd.DataFrame(lines).sort_values("tuned - preset (points)", key=abs, ascending=False, kind="stable",
+                                           ignore_index=True)
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #d6acf732
 def rivals_table(
