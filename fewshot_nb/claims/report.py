@@ -96,7 +96,7 @@ def _strength(row):
     rows = row.get("rows")
     one_training = row["evidence"] == "trained" and "seeds" not in str(row["unit"])
     learner = row.get("learner", "")
-    of_the_code = learner == _OF_THE_CODE.get(row["paper"], learner)
+    of_the_code = learner == _OF_THE_CODE.get(row.get("paper"), learner)
     return (row["origin"] not in ("", "committed"), recomputed and row["evidence"] == "trained",
             _rank(row["verdict"]), apart, recomputed, _size(row["profile"]), not of_the_code,
             one_training,
