@@ -17,7 +17,7 @@ from ..claims.gates import chance_gate, first_gate, training_gate
 from ..claims.rules import Estimate, Measure
 from ..core import InputError, choose, device as find_device, settings_from, threads, torch_rng
 from ..engine.determinism import deterministic, tensor_fingerprint
-from .stability import nudge_weights, stability_banks
+from .stability import in_another_order, nudge_weights, stability_banks
 from ..train.episodic import LearnerTraining, episodes, fresh_learner, score_learner, train_learner
 from ..train.schedules import staircase
 
@@ -63,11 +63,9 @@ def _tasks(s, bank):
     if s.source == "order of tasks":
         order = torch.randperm(s.steps, generator=torch_rng("order of tasks", s.seed)).tolist()
         return lambda start: (all_of[i] for all_of in [drawn()] for i in order[start:])
-    def shuffled(start):
-        for i, (support, q, labels) in enumerate(drawn()[start:], start):
-            p = torch.randperm(query, generator=torch_rng("order of sums", s.seed, i))
-            yield support, q[:, p], labels[:, p]
-    return shuffled if s.source == "order of sums" else lambda start: iter(drawn()[start:])
+    if s.source == "order of sums":
+        return lambda start: in_another_order(drawn()[start:], start, "order of sums", s.seed)
+    return lambda start: iter(drawn()[start:])
 
 # %% ../../nbs/api/846_studies_sources.ipynb #8460a030
 def _net(s, bank):

@@ -5,19 +5,19 @@
 # %% auto #0
 __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA', 'NESTED_FORMULA', 'DETERMINISM_NAMES',
            'SEARCH_ORDER', 'PUBLISHED_EPOCHS', 'learner_configuration', 'learner_schedule', 'nudge_weights',
-           'stability_banks', 'photographs_at_hand', 'StabilitySettings', 'pixel_moments', 'stability_row',
-           'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs', 'mean_comparisons',
-           'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses',
+           'in_another_order', 'stability_banks', 'photographs_at_hand', 'StabilitySettings', 'pixel_moments',
+           'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
+           'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses',
            'DeterminismSettings', 'determinism_row', 'SearchSettings', 'protonet_row', 'stability_measures',
            'published_comparisons', 'comparison_panels', 'run_panels', 'determinism_table', 'determinism_measures',
            'named_settings', 'best_runs', 'paired_settings', 'search_measures']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
-import functools, time
+import functools, json, time
 from dataclasses import dataclass, fields, replace
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
-from ..claims.gates import first_gate, grid_gate, seeds_gate, training_gate
+from ..claims.gates import brevity_gate, chance_gate, first_gate, grid_gate, seeds_gate, training_gate
 from ..claims.rules import Estimate, Measure
 from ..core import InputError, choose, device as find_device, settings_from, threads, torch_rng
 from ..data.photographs import find_photographs, photograph_bank
@@ -28,7 +28,7 @@ from ..plots import COLOURS, style
 from ..stats.priors import note_design, published_space, study_design
 from ..stats.contrasts import holm, tost
 from ..stats.mixed import lmm
-from ..train.episodic import LearnerTraining, fresh_learner, score_learner, train_learner
+from ..train.episodic import LearnerTraining, episodes, fresh_learner, score_learner, train_learner
 from ..train.loop import TrainingBrokeDown
 from ..train.schedules import hyperbola, second_half, staircase
 
@@ -68,7 +68,7 @@ def learner_schedule(
     return staircase(period, rate) if space == "ProtoNet" else second_half(steps, period, rate)
 
 # %% ../../nbs/api/845_studies_stability.ipynb #637e62fb
-CHANCES = "none", "rounding", "device"
+CHANCES = "none", "rounding", "order", "device"
 
 def nudge_weights(
     net,  # any module; changed in place
@@ -81,6 +81,18 @@ def nudge_weights(
             up = torch.where(torch.rand(p.shape, generator=g) < .5, -torch.inf, torch.inf).to(p)
             p.copy_(torch.nextafter(p, up))
     return net
+
+# %% ../../nbs/api/845_studies_stability.ipynb #3b202d61
+def in_another_order(
+    drawn,  # (support, query, labels) of each step, each (task, samples)
+    start: int,  # number of the first step
+    *key,  # names the order: seed, launch, repeat
+):
+    "Yield the same tasks with their queries permuted: sums over them are made in another order."
+    for i, (support, query, labels) in enumerate(drawn, start):
+        order = torch.randperm(query.shape[1], generator=torch_rng(*key, i))
+        yield support, query[:, order], labels[:, order]
+
 
 # %% ../../nbs/api/845_studies_stability.ipynb #93cd8cdc
 def stability_banks(
@@ -128,7 +140,7 @@ class StabilitySettings:
     image_size: int = 28  # side in pixels
     images: str = "characters"  # see `stability_banks`
     normalise: bool = False  # whether images are normalised by their mean and standard deviation
-    epoch: int = 0  # look at held-out classes after so many steps; 0: never
+    epoch: int = 0  # look at held-out classes after so many steps, and keep the best weights; 0: never
     test_classes: int = 60  # held out for the test
     test_tasks: int = 600  # of a test
 
@@ -146,7 +158,9 @@ def _fresh_learner(s, train):
     if s.normalise: more["moments"] = pixel_moments(train)
     if s.learner == "m-net-plain": name, more["fce"] = "m-net", False
     net = fresh_learner(name, train.shape, s.seed, s.width, **more)
-    return nudge_weights(net, s.launch, s.repeat) if s.chance == "rounding" else net
+    if s.chance == "rounding": return nudge_weights(net, s.launch, s.repeat)
+    if s.chance != "order": return net
+    return net.to(memory_format=torch.channels_last if s.launch == 1 else torch.contiguous_format)
 
 def _how(s, hyper, query):
     "`(tasks of a step, how the learner is trained)`; TADAM's trainings have more than the others'."
@@ -164,12 +178,36 @@ def _held_back(s, train):
     held = torch.arange(train.classes) % 8 == 7
     return train.select(~held), train.select(held)
 
+def _patience(s, hyper, steps):
+    "Looks without a lower loss after which a training stops; None where Table 3 has no early stopping."
+    if not s.epoch or "early_stop_epochs" not in hyper: return None
+    part = hyper["early_stop_epochs"]*hyper["batch_size"]/hyper["training_steps_batches"]
+    return max(1, round(part*steps/s.epoch))
+
 def _lost(row, error, seconds):
     "The row of a training that broke down: no accuracy, and why."
     nan = float("nan")
     return dict(row, accuracy=nan, error=nan, loss=nan, weights="", lost=str(error), step_seconds=seconds)
 
 # %% ../../nbs/api/845_studies_stability.ipynb #29e0d407
+def _tasks(s, train, how, batch, steps):
+    "`draw` for `train_learner`: None for random tasks as they come, else in the order of this launch and repeat."
+    if s.chance != "order": return None
+    def draw(start):
+        drawn = episodes(train, **how.task, batch=batch, seed=s.seed, steps=steps, start=start)
+        parts = ((t.support, t.query, t.query_labels) for t in drawn)
+        return in_another_order(parts, start, "order of sums", s.seed, s.launch, s.repeat)
+    return draw
+
+def _looked(state, steps):
+    "What the looks at held-out classes say of a training: its curve, its best look, whether it stopped early."
+    looks = pd.DataFrame(state.watch.history)
+    curve = {int(h.step): dict(accuracy=round(h.accuracy, 4)) for h in looks.itertuples()}
+    return dict(best_epoch=int(looks.loss.idxmin()) + 1, epochs=len(looks), curve=json.dumps(curve),
+                stopped=bool(state.step < steps))
+
+
+# %% ../../nbs/api/845_studies_stability.ipynb #29e0d408
 # long: one training from its settings to its row
 def _trained_row(s, data, where):
     "Train one learner in one configuration and measure its accuracy on new classes."
@@ -181,6 +219,7 @@ def _trained_row(s, data, where):
     net = _fresh_learner(s, train)
     train, validation = _held_back(s, train)
     batch, how = _how(s, hyper, query)
+    how = replace(how, patience=_patience(s, hyper, steps))
     row = dict(query=query, learning_rate=hyper["learning_rate"], lr_decay_rate=hyper["lr_decay_rate"], samples=train.n)
     began = time.perf_counter()
     try:
@@ -188,15 +227,14 @@ def _trained_row(s, data, where):
             net, state = train_learner(
                 net, train, steps=steps, lr=hyper["learning_rate"], batch=batch,
                 schedule=learner_schedule(s.learner, hyper, steps), seed=s.seed, device=where, how=how,
-                validation=validation, log=max(1, steps//5))
+                validation=validation, draw=_tasks(s, train, how, batch, steps), log=max(1, steps//5))
     except TrainingBrokeDown as e: return _lost(row, e, (time.perf_counter() - began)/steps)
-    seconds = (time.perf_counter() - began)/steps
+    seconds = (time.perf_counter() - began)/state.step
     found = score_learner(net, test, way=s.way, shot=s.shot, n_tasks=s.test_tasks)
-    if s.epoch:
-        looks = pd.DataFrame(state.watch.history)
-        row |= dict(best_epoch=int(looks.loss.idxmin()) + 1, epochs=len(looks))
+    if s.epoch: row |= _looked(state, steps)
     return dict(row, accuracy=found["accuracy"], error=found["se"], loss=state.history[-1]["loss"],
                 weights=tensor_fingerprint(net), lost="", step_seconds=seconds)
+
 
 # %% ../../nbs/api/845_studies_stability.ipynb #472a5f21
 def stability_row(
@@ -213,13 +251,21 @@ def _part_of(cls, setting):
     known = {f.name for f in fields(cls)}
     return settings_from(cls, {k: v for k, v in setting.items() if k in known})
 
+def _multiplications(s):
+    "Of an image in the backbone, in thousands of millions: four convolutions, or the twelve of TADAM's ResNet."
+    pixels = [(s.image_size//2**i)**2 for i in range(4)]
+    if s.learner != "tadam": return 9e-9*(s.width*pixels[0] + s.width**2*sum(pixels[1:]))
+    widths = [s.width*2**i for i in range(4)]
+    return 1e-9*sum(p*w*(10*(w//2 if i else 1) + 18*w) for i, (p, w) in enumerate(zip(pixels, widths)))
+
 def stability_gflop(
     setting: dict,  # a row of a grid
 ) -> float:  # GFLOP
-    "Arithmetic of a training, roughly: images x steps x Conv-4."
+    "Arithmetic of a training, roughly: forwards and backwards through the backbone, of each image of each step."
     s = _part_of(StabilitySettings, setting)
-    conv = s.image_size**2*(9*s.width + 9*s.width**2*(1/4 + 1/16 + 1/64))
-    return 6e-9*conv*(25 + 75)*(s.steps or 25_000)
+    images = 300 if s.learner == "tadam" else 100  # two tasks, support twice, and the auxiliary batch
+    return 6*_multiplications(s)*images*(s.steps or 25_000)
+
 
 # %% ../../nbs/api/845_studies_stability.ipynb #2f21d51c
 def note_searched_design(
@@ -233,9 +279,15 @@ def note_searched_design(
     if profile == "committed": return
     about = find_experiment(name)
     folder = about.folder(profile, out, about.source(data))
-    settings = about.profiles[profile]
+    note_design(folder, _searched_design(about.profiles[profile]))
+
+def _searched_design(settings):
+    "The design of a profile; where it has several parts, each setting is named with the learners of its part."
+    if isinstance(settings, list):
+        named = (("+".join(part["learner"]), _searched_design(part)) for part in settings)
+        return {f"{learners}: {k}": v for learners, design in named for k, v in design.items()}
     names = dict.fromkeys(LEARNER_SPACES[learner] for learner in settings.get("learner", ["protonet"]))
-    note_design(folder, study_design(settings, [published_space(n) for n in names]))
+    return study_design(settings, [published_space(n) for n in names])
 
 # %% ../../nbs/api/845_studies_stability.ipynb #1178d22f
 PUBLISHED_FORMULA = "accuracy ~ experiment + (1|seed) + (1|repeat)"  # the study's model, Eq. 5
@@ -303,14 +355,40 @@ def _full_length(learner):
     "The number of steps of a learner's trainings in the paper."
     return int(learner_configuration(learner, 0)["training_steps_batches"])
 
+
+# %% ../../nbs/api/845_studies_stability.ipynb #b8db4ba0
+def _mean_curve(rows):
+    "Mean accuracy on held-out classes at a quarter, half and all of the steps of some trainings."
+    def at(curve, share): return min(curve.items(), key=lambda h: abs(int(h[0]) - share*int(max(curve, key=int))))[1]
+    curves = [json.loads(c) for c in rows.curve]
+    return {share: dict(accuracy=np.mean([at(c, share)["accuracy"] for c in curves])) for share in (.25, .5, 1)}
+
+def _watched_gate(rows):
+    "Why trainings with a learning curve, of one learner with one optimiser, are not over."
+    learner, steps = rows.learner.iloc[0], int(rows.steps.iloc[0])
+    chance = 100/rows["way"].iloc[0] if "way" in rows else 20.
+    worst = rows.loc[rows.accuracy.idxmin()]
+    learned = chance_gate(100*worst.accuracy, 100*worst.error, chance)
+    running = rows[~rows.stopped.astype(bool)]
+    if not len(running): return learned
+    brief = brevity_gate(steps, _full_length(learner))
+    return first_gate(learned, brief, training_gate(_mean_curve(running), dict(accuracy=.01)))
+
+
+# %% ../../nbs/api/845_studies_stability.ipynb #b8db4ba1
 def length_gate(
     rows: pd.DataFrame,  # rows of `stability_row` with their settings
 ) -> str:
-    "Why these trainings are not over; \"\" where they are as long as the paper's. `steps` of 0 is the paper's length."
+    "Why these trainings are not over; \"\" where they are, see above. `steps` of 0 is the paper's length."
     if "steps" not in rows: return ""
-    pairs = rows[["learner", "steps"]].drop_duplicates().itertuples(index=False)
-    full = [(steps or _full_length(learner), _full_length(learner)) for learner, steps in pairs]
-    return first_gate(*(training_gate(None, {}, steps, published) for steps, published in full))
+    lengths = rows.steps.where(rows.steps > 0, rows.learner.map(_full_length))
+    short = rows[lengths < rows.learner.map(_full_length)]
+    if not len(short): return ""
+    if "curve" not in short or short.curve.isna().any(): return training_gate(None, {})
+    groups = short.dropna(subset=["accuracy"]).groupby(["learner", "optimizer"])
+    gates = {f"{learner}-{optimizer}": _watched_gate(part) for (learner, optimizer), part in groups}
+    return first_gate(*(f"{gate} ({name})" for name, gate in gates.items() if gate))
+
 
 # %% ../../nbs/api/845_studies_stability.ipynb #445d7b88
 def effect_limits(
