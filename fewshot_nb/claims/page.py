@@ -86,8 +86,6 @@ def _text(value): return html.escape(" ".join(str(value).split())) if value not 
 
 def _anchor(row): return claim_anchor(row["paper"], row["id"])
 
-def _number(value): return "" if value is None else f"{value:.4g}"
-
 def _false_pass(row):
     "How often the rule would say yes if nothing were there."
     rate = row.get("false_pass")
@@ -155,7 +153,7 @@ def _facts(row):
     "(name, HTML) of all that is told about a verdict."
     over = f" over {row['unit']}" if row.get("unit") else ""
     interval = f" {row['interval']}{over}" if row.get("interval") else ""
-    measures = f"; {_number(row['rows'])} measures" if row.get("rows") and row["rows"] > 1 else ""
+    measures = f"; {row['rows']:,.0f} measures" if row.get("rows") and row["rows"] > 1 else ""
     first = _first_ledger().get((row["paper"], row["id"]), "")
     others = [f"{o['verdict']}: {_text(o.get('ours'))} ({_where(o) or 'no run'}) {_experiment_link(o)}"
               for o in row["others"]]
