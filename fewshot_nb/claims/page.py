@@ -82,14 +82,16 @@ def claims_chart(
                 f'class="cl-grid">{"".join(lines)}</div><figcaption>{legend}</figcaption></figure>')
 
 # %% ../../nbs/api/728_claims_page.ipynb #5c6acf21
-def _text(value): return html.escape(" ".join(str(value).split())) if value not in (None, "") else ""
+def _text(value):  # attributes stand in double quotes
+    words = " ".join(str(value).split()) if value not in (None, "") else ""
+    return html.escape(words, quote=False).replace('"', "&quot;")
 
 def _anchor(row): return claim_anchor(row["paper"], row["id"])
 
 def _false_pass(row):
     "How often the rule would say yes if nothing were there."
     rate = row.get("false_pass")
-    return "" if rate is None else f"{100*rate:.2g} % of 2,000 worlds without an effect"
+    return "" if rate is None else f"{100*rate:.2g} % without an effect"
 
 # %% ../../nbs/api/728_claims_page.ipynb #af175a32
 @functools.cache
