@@ -113,7 +113,7 @@ def test_every_figure_has_a_caption_and_is_told_in_words():
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             pictures = sum("image/png" in o.get("data", {}) for o in cell.get("outputs", ()))
             if not pictures: continue
-            if pictures > 1: lacking.append(f"{path.name} {cell['id']}: {pictures} pictures, of which one has the caption")
+            if pictures > 1: lacking.append(f"{path.name} {cell['id']}: one caption for {pictures} pictures")
             said = yaml.safe_load("\n".join(re.findall(r"^#\| *([\w-]+: .*)$", "".join(cell["source"]), re.M))) or {}
             lacking += [f"{path.name} {cell['id']}: {n}" for n in ("fig-alt", "fig-cap") if not said.get(n)]
     assert not lacking, lacking
