@@ -48,7 +48,7 @@ def lighter(
     parts = KEPT.split(page)  # text, kept, its tag, text ...
     def whole(code): return OPTION.sub(r'<span class="option">\g<0></span>', code[0])
     for i in range(0, len(parts), 3):
-        parts[i] = re.sub("<code>[^<]*</code>", whole, parts[i])
+        parts[i] = re.sub("<code>[^<]*</code>|<td[^>]*>fewshot_nb [^<]*</td>", whole, parts[i])
         parts[i] = re.sub(r"</d[td]>", "", re.sub(r"\s*\n\s*", "\n", parts[i]))
     del parts[2::3]
     return "".join(parts)

@@ -541,6 +541,8 @@ def test_pages_ask_nobody_else_for_a_script(tmp_path):
         assert module.lighter(printed.format("", text)) == printed.format(way, text)
     assert module.lighter("<code>run a-b --data-in X</code>") == (
         '<code>run a-b <span class="option">--data-in</span> X</code>')
+    assert module.lighter("<td>fewshot_nb run a --profile b</td>") == (
+        '<td>fewshot_nb run a <span class="option">--profile</span> b</td>')
     assert module.lighter('<h1 class="title">exp_beta: who') == '<h1 class="title">Who'
     foot = '<span class="nav-page-text">{}</span>'
     assert module.lighter(foot.format("studies.generator_claims")) == foot.format("studies.<wbr>generator_<wbr>claims")

@@ -246,9 +246,10 @@ class SitePage:
         self.nb.cells.append(mk_cell(said, "markdown"))
 
 def _plain_code(text):
-    "Markdown whose code blocks hold no links: `[`Bank`](address)` becomes `Bank`."
+    "Markdown whose code blocks hold no links, `[`Bank`](address)` becomes `Bank`, and no modules before a type."
     link = re.compile(r"\[`([^`\n]+)`\]\([^()\s]+\)")
-    return re.sub(r"(?ms)^```.*?^```", lambda block: link.sub(r"\1", block[0]), text)
+    module = re.compile(r"(?<=[:\[ |])(?:torch|jaxtyping|pathlib|collections|typing|pandas|numpy)(?:\.\w+)*\.(?=[A-Z])")
+    return re.sub(r"(?ms)^```.*?^```", lambda block: module.sub("", link.sub(r"\1", block[0])), text)
 
 # %% ../../nbs/api/515_engine_notebook.ipynb #5e70c002
 def _option_line(parameter):
