@@ -260,7 +260,7 @@ def _option_line(parameter):
 
 def _told_options(text):
     "The reference of a command with a sentence for each option; any other text as it is."
-    place, name = re.search(r"/(fewshot_nb/[\w/]+)\.py#L", text), re.search(r"(?m)^def (\w+)\($", text)
+    place, name = re.search(r"/blob/[^/]+/(fewshot_nb/[\w/]+)\.py#L", text), re.search(r"(?m)^def (\w+)\($", text)
     if ":Annotated" not in text or not (place and name): return text
     command = getattr(importlib.import_module(place[1].replace("/", ".")), name[1])
     lines = "\n".join(map(_option_line, inspect.signature(command).parameters.values()))
