@@ -13,6 +13,7 @@ from fastcore.basics import patch
 import numpy as np, pandas as pd, torch
 import matplotlib as mpl, matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from .core import InputError
 
 # %% ../nbs/api/020_plots.ipynb #225705af
@@ -149,8 +150,8 @@ def plane(
     arrow = dict(arrowstyle="-|>", color=ink, lw=1.5)
     if len(mean) > 1: ax.annotate("", mean.iloc[-1], mean.iloc[-2], arrowprops=arrow)
     for value, point in (mean if named == "all" else mean.iloc[[0, -1]]).iterrows():
-        ax.annotate(f"{value:g}", point, xytext=(0, -7), textcoords="offset points", ha="center", va="top",
-                    fontsize=8.5, color=ink, bbox=dict(fc="white", ec="none", pad=.4, alpha=.7))
+        ax.annotate(f"{value:g}", point, (-4, -4), textcoords="offset points", ha="right", va="top", fontsize=8.5,
+                    color=ink, zorder=5, path_effects=[withStroke(linewidth=2.5, foreground="white")])
     if human is not None: mark_people(ax, human)
     ax.set(xlabel="diversity (mean standard deviation of critic features)",
            ylabel="recognizability (% of 20-way one-shot tasks)")
@@ -294,15 +295,18 @@ class ReadingTable:
 
     def __repr__(self): return f"{self.said()}\n{self.table.to_string(index=False)}".strip()
 
-# %% ../nbs/api/020_plots.ipynb #7ab1e014
+# %% ../nbs/api/020_plots.ipynb #7ab1e01d
 _GAP = re.compile(r" (?=[±%~])|(?<=[±↑↓]) |(?<=\d,) (?=[-\d.]+\])|(?<=\d) (?=\[)|(?<=\bp) (?=[=<])|(?<=[=<]) (?=\d)")
+_NAME = re.compile(r"\b[A-Z]\w*(?:-\w+)+")  # DA-GAN-RN
 
+# %% ../nbs/api/020_plots.ipynb #7ab1e014
 def _html_table(words, marks, said=""):
-    "A table for a page; no line ends within a value and its interval, or before its unit."
+    "A table for a page; no line ends within a value and its interval, before its unit, or in a name at the front."
     forms = {"*": "<b>{}</b>", "~": "{}\xa0~", "": "{}"}
     plain = [""]*len(words)
     columns = [[forms[m].format(html.escape(_GAP.sub("\xa0", w))) for w, m in zip(column, marks.get(name, plain))]
                for name, column in words.items()]
+    columns[:1] = [[_NAME.sub(r'<span class="name">\g<0></span>', w) for w in column] for column in columns[:1]]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in words)
     rows = "\n".join(f"<tr>{''.join(f'<td>{w}</td>' for w in row)}</tr>" for row in zip(*columns))
     above = f'<caption style="caption-side:top;text-align:left">{html.escape(said)}</caption>\n' if said else ""

@@ -6,7 +6,8 @@ made from names lead to the published site; here they lead to the page beside, w
 (a renderer that does not read `output-file` calls pages otherwise). In the sidebar a chapter stands under its folder,
 whose name it need not repeat.
 A picture is a link to itself: on a phone it opens at full size, where its text can be read. Printed sentences wrap,
-printed tables do not; no line ends within an option; a page of results is headed by its question, not by its file.
+printed tables do not; no line ends within an option, or within a word of the links at the foot; a page of results is
+headed by its question, not by its file.
 The search box finds a name in every way that the site writes it, and shows no formula twice.
 nbdev copies this file without its suffix.
 """
@@ -41,11 +42,13 @@ def lighter(
     def said(part): return part[1] + ("" if "  " in part[3].strip() else " said") + part[2] + part[3]
     page = PRINTED.sub(said, page)  # columns have two blanks between them somewhere
     page = re.sub(r"(?<![\w.])__main__\.|:builtin_function_or_method(?=<)", "", page)  # tell a reader nothing
+    def parted(name): return name[1] + re.sub(r"(?<=\w)[._](?=\w)", r"\g<0><wbr>", name[2])
+    page = re.sub(r'(<span class="nav-page-text">)([^<]*)', parted, page)  # a line may end between words only
     page = re.sub(r'(<h1 class="title">)exp_\w+: (\w)', lambda m: m[1] + m[2].upper(), page)
     parts = KEPT.split(page)  # text, kept, its tag, text ...
     def whole(code): return OPTION.sub(r'<span class="option">\g<0></span>', code[0])
     for i in range(0, len(parts), 3):
-        parts[i] = re.sub("<code>[^<]*</code>", whole, parts[i])
+        parts[i] = re.sub("<code>[^<]*</code>|<td[^>]*>fewshot_nb [^<]*</td>", whole, parts[i])
         parts[i] = re.sub(r"</d[td]>", "", re.sub(r"\s*\n\s*", "\n", parts[i]))
     del parts[2::3]
     return "".join(parts)

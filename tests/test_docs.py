@@ -111,10 +111,23 @@ def test_every_figure_has_a_caption_and_is_told_in_words():
     lacking = []
     for path in sorted((root/"nbs").rglob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            if not any("image/png" in o.get("data", {}) for o in cell.get("outputs", ())): continue
+            pictures = sum("image/png" in o.get("data", {}) for o in cell.get("outputs", ()))
+            if not pictures: continue
+            if pictures > 1: lacking.append(f"{path.name} {cell['id']}: one caption for {pictures} pictures")
             said = yaml.safe_load("\n".join(re.findall(r"^#\| *([\w-]+: .*)$", "".join(cell["source"]), re.M))) or {}
             lacking += [f"{path.name} {cell['id']}: {n}" for n in ("fig-alt", "fig-cap") if not said.get(n)]
     assert not lacking, lacking
+
+def test_a_method_is_documented_once():
+    "nbdev documents what `@patch` adds where it is added: a `show_doc` of it would stand there a second time."
+    twice = []
+    for path in sorted((root/"nbs/api").glob("*.ipynb")):
+        code = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+        sources = ["".join(c["source"]) for c in code]
+        added = {(owner, name) for s in sources if "@patch" in s
+                 for name, owner in re.findall(r"def (\w+)\(\s*(?:self|cls): (\w+)", s)}
+        twice += [(path.stem, *m) for s in sources for m in re.findall(r"show_doc\((\w+)\.(\w+)\)", s) if m in added]
+    assert not twice, twice
 
 def test_every_notebook_has_a_page(site):
     _, folder = site
@@ -148,6 +161,13 @@ def test_the_site_knows_where_it_lives():
     assert site["website"]["site-url"].startswith("https://") and site["website"]["repo-url"].startswith("https://")
     for picture in (ours["website"]["favicon"], ours["website"]["open-graph"]["image"]):
         assert (root/"nbs"/picture).is_file(), f"{picture} is not there"
+
+def test_building_the_site_leaves_the_readme_alone():
+    ".ci/readme.py makes it; nbdev_docs would write another one over it, were the notebook there that is named."
+    from configparser import ConfigParser
+    config = ConfigParser(delimiters=["="])
+    config.read(root/"settings.ini")
+    assert not (root/"nbs"/config["DEFAULT"]["readme_nb"]).exists()
 
 @pytest.mark.parametrize("path", sorted((root/"nbs").rglob("*.ipynb")), ids=lambda p: p.stem)
 def test_no_page_weighs_more_than_300_kb(path):
@@ -240,7 +260,7 @@ def test_an_experiment_begins_with_its_figure():
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         at = [i for i, c in enumerate(cells) for o in c.get("outputs", ()) if "image/png" in o.get("data", {})]
         above = "\n".join("".join(c["source"]) for c in cells[:at[0]] if c["cell_type"] == "markdown") if at else ""
-        if len(re.findall("^## ", above, re.M)) > 1: late.append(path.stem)
+        if not at or len(re.findall("^## ", above, re.M)) > 1: late.append(path.stem)
     assert not late, late
 
 def shown_outputs():
@@ -521,7 +541,11 @@ def test_pages_ask_nobody_else_for_a_script(tmp_path):
         assert module.lighter(printed.format("", text)) == printed.format(way, text)
     assert module.lighter("<code>run a-b --data-in X</code>") == (
         '<code>run a-b <span class="option">--data-in</span> X</code>')
+    assert module.lighter("<td>fewshot_nb run a --profile b</td>") == (
+        '<td>fewshot_nb run a <span class="option">--profile</span> b</td>')
     assert module.lighter('<h1 class="title">exp_beta: who') == '<h1 class="title">Who'
+    foot = '<span class="nav-page-text">{}</span>'
+    assert module.lighter(foot.format("studies.generator_claims")) == foot.format("studies.<wbr>generator_<wbr>claims")
     name = '<span class="menu-text">{}</span>'  # a chapter in the sidebar, under its folder
     assert module.lighter(name.format("inference.kernels.common")) == name.format("kernels.common")
     assert module.lighter(name.format("Who draws as people do")) == name.format("Who draws as people do")

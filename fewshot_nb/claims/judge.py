@@ -189,7 +189,7 @@ def _line(row, several, anchor=""):
         where = ""
     edge = f";border-left:.35em solid {VERDICT_COLOURS.get(row['verdict'], '#666666')};padding-left:.5em"
     cells = [_cell(f"<b>{name}</b>"), _cell(get("statement")), _cell(get("published")),
-             _cell(f"{get('ours')} <small>{get('interval')}</small>"),
+             _cell(f"{get('ours')} <small>{get('interval')}</small>" if get("ours") else "no number yet"),
              _cell(f"<b>{get('verdict')}</b>", edge), _cell(get("why") + where)]
     return f'<tr style="vertical-align:top">{"".join(cells)}</tr>'
 

@@ -82,16 +82,16 @@ def claims_chart(
                 f'class="cl-grid">{"".join(lines)}</div><figcaption>{legend}</figcaption></figure>')
 
 # %% ../../nbs/api/728_claims_page.ipynb #5c6acf21
-def _text(value): return html.escape(" ".join(str(value).split())) if value not in (None, "") else ""
+def _text(value):  # attributes stand in double quotes
+    words = " ".join(str(value).split()) if value not in (None, "") else ""
+    return html.escape(words, quote=False).replace('"', "&quot;")
 
 def _anchor(row): return claim_anchor(row["paper"], row["id"])
-
-def _number(value): return "" if value is None else f"{value:.4g}"
 
 def _false_pass(row):
     "How often the rule would say yes if nothing were there."
     rate = row.get("false_pass")
-    return "" if rate is None else f"{100*rate:.2g} % of 2,000 worlds without an effect"
+    return "" if rate is None else f"{100*rate:.2g} % without an effect"
 
 # %% ../../nbs/api/728_claims_page.ipynb #af175a32
 @functools.cache
@@ -155,7 +155,7 @@ def _facts(row):
     "(name, HTML) of all that is told about a verdict."
     over = f" over {row['unit']}" if row.get("unit") else ""
     interval = f" {row['interval']}{over}" if row.get("interval") else ""
-    measures = f"; {_number(row['rows'])} measures" if row.get("rows") and row["rows"] > 1 else ""
+    measures = f"; {row['rows']:,.0f} measures" if row.get("rows") and row["rows"] > 1 else ""
     first = _first_ledger().get((row["paper"], row["id"]), "")
     others = [f"{o['verdict']}: {_text(o.get('ours'))} ({_where(o) or 'no run'}) {_experiment_link(o)}"
               for o in row["others"]]

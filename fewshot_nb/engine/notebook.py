@@ -6,7 +6,7 @@
 __all__ = ['run_summary', 'what_it_shows', 'SitePage']
 
 # %% ../../nbs/api/515_engine_notebook.ipynb #e50f5d7f
-import ast, base64, contextlib, json, logging, os, re, sys, tempfile
+import ast, base64, contextlib, importlib, inspect, json, logging, os, re, sys, tempfile
 from pathlib import Path
 import yaml
 from fastcore.basics import patch
@@ -239,12 +239,29 @@ class SitePage:
         for cell in self.nb.cells:
             for output in cell.get("outputs", ()):
                 data = output.get("data", {})
-                if "text/markdown" in data: data["text/markdown"] = _plain_code("".join(data["text/markdown"]))
+                if "text/markdown" not in data: continue
+                data["text/markdown"] = _told_options(_plain_code("".join(data["text/markdown"])))
         place = Path(self.nb.path_).as_posix().rpartition("/nbs/")[2].removeprefix("nbs/")
         said = f"::: {{.launch}}\nThis page is a notebook: `jupyter lab nbs/{place}`\n:::\n"
         self.nb.cells.append(mk_cell(said, "markdown"))
 
 def _plain_code(text):
-    "Markdown whose code blocks hold no links: `[`Bank`](address)` becomes `Bank`."
+    "Markdown whose code blocks hold no links, `[`Bank`](address)` becomes `Bank`, and no modules before a type."
     link = re.compile(r"\[`([^`\n]+)`\]\([^()\s]+\)")
-    return re.sub(r"(?ms)^```.*?^```", lambda block: link.sub(r"\1", block[0]), text)
+    module = re.compile(r"(?<=[:\[ |])(?:torch|jaxtyping|pathlib|collections|typing|pandas|numpy)(?:\.\w+)*\.(?=[A-Z])")
+    return re.sub(r"(?ms)^```.*?^```", lambda block: module.sub("", link.sub(r"\1", block[0])), text)
+
+# %% ../../nbs/api/515_engine_notebook.ipynb #5e70c002
+def _option_line(parameter):
+    "An option as a line of a signature, with its sentence."
+    default = "" if parameter.default is inspect.Parameter.empty else f"={parameter.default!r}"
+    said = next((m.help for m in getattr(parameter.annotation, "__metadata__", ()) if getattr(m, "help", None)), "")
+    return f"    {parameter.name}{default}," + f" # {said}"*bool(said)
+
+def _told_options(text):
+    "The reference of a command with a sentence for each option; any other text as it is."
+    place, name = re.search(r"/blob/[^/]+/(fewshot_nb/[\w/]+)\.py#L", text), re.search(r"(?m)^def (\w+)\($", text)
+    if ":Annotated" not in text or not (place and name): return text
+    command = getattr(importlib.import_module(place[1].replace("/", ".")), name[1])
+    lines = "\n".join(map(_option_line, inspect.signature(command).parameters.values()))
+    return re.sub(r"(?ms)^def \w+\($.*?^```", lambda _: f"def {name[1]}(\n{lines}\n):\n```", text, count=1)

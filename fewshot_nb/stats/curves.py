@@ -236,11 +236,11 @@ def _through(ax, table, by, how, look, base):
 # %% ../../nbs/api/625_stats_curves.ipynb #564027b6
 _AXIS_NAMES = ["diversity (mean sd of features)", "recognizability (%)"]
 
-def _panels(axes, name, xlabel):
-    "Titles and axes of the three pictures."
+def _panels(axes, name, xlabel, fitted):
+    "Titles and axes of the three pictures; a fitted path leaves the marks, and says so."
     labels = [(xlabel, _AXIS_NAMES[0]), (xlabel, _AXIS_NAMES[1]), tuple(_AXIS_NAMES)]
     for ax, letter, (x, y) in zip(axes, "abc", labels):
-        ax.set(title=f"{name}{letter}", xlabel=x, ylabel=y)
+        ax.set(title=f"{name}{letter}" + ", line: the fits of a and b"*(fitted and letter == "c"), xlabel=x, ylabel=y)
     for ax in axes[:2]: ax.xaxis.get_major_locator().set_params(integer=True)
 
 # %% ../../nbs/api/625_stats_curves.ipynb #peop0002
@@ -288,7 +288,8 @@ def three_pictures(
             _over(ax, table, by, y, how, looks[k])
     lines = [_through(axes[2], table, by, how, looks[k], base) for k, table in tables.items()]
     if human is not None: _show_people(axes, human)
-    _panels(axes, name, xlabel or by)
+    fitted = how == "path" and min(t[by].nunique() for t in tables.values()) > 2
+    _panels(axes, name, xlabel or by, fitted)
     named = {k: v for ax in axes[:2] for v, k in zip(*ax.get_legend_handles_labels())}
     fig.legend(named.values(), named, loc="outside lower center", ncols=len(named), fontsize=8.5)
     fig.canvas.draw()  # the limits stand

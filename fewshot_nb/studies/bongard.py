@@ -747,10 +747,12 @@ def attribute_curves(
             rows = table[table.task == task]
             if "curve" in rows: _learned(ax, rows, _SEEN)
             _ends(ax, rows)
-            for id, line in ((_ATTRIBUTE_CLAIMS[task], "-"), (_ATTRIBUTE_CLAIMS[task] + "t", "--")):
-                ax.axhline(float(printed[id]), color="#777777", lw=1, ls=line, zorder=0)
+            for end, line, name in (("", "-", "the paper's test"), ("t", "--", "the paper's training")):
+                level = float(printed[_ATTRIBUTE_CLAIMS[task] + end])
+                ax.axhline(level, color="#777777", lw=1, ls=line, zorder=0, label=name)
             steps = rows.steps.iloc[0]
-            ax.set(title=task, xlabel="steps of training", xlim=(0, 1.2*steps), xticks=[0, steps//4, steps//2, steps])
+            ax.set_title(f"{task.removeprefix('has_').replace('_', ' ')}?")
+            ax.set(xlabel="steps of training", xlim=(0, 1.2*steps), xticks=[0, steps//4, steps//2, steps])
         axes[0, 0].set_ylabel("pictures named rightly (%)")
         handles = {label: h for h, label in zip(*axes[0, 0].get_legend_handles_labels())}
         fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, frameon=False)

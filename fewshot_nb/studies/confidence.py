@@ -18,6 +18,7 @@ from ..plots import COLOURS, style
 from ..samplers import TaskSpec, draw_tasks
 from .named_features import named_features
 from .realistic import half_width_over, quiet_redraws
+from .realistic_tables import method_label
 
 # %% ../../nbs/api/857_studies_confidence.ipynb #039a23af
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _draw_errors(ax, rows, methods):
         ax.hlines(y, 100*mine.ece, 100*mine.ece_after, color=ink, lw=.8, alpha=.6)
         ax.plot(100*mine.ece, y, marker, ms=4, mfc="white", color=ink)
         ax.plot(100*mine.ece_after, y, marker, ms=4, color=ink, label=features)
-    ax.set_yticks(range(len(methods)), methods, fontsize=8.5)
+    ax.set_yticks(range(len(methods)), map(method_label, methods), fontsize=8.5)
     ax.set_ylim(-.6, len(methods) - .4)
 
 # %% ../../nbs/api/857_studies_confidence.ipynb #f3103d31

@@ -26,6 +26,7 @@ from ..plots import COLOURS, style
 from ..samplers import TaskSpec
 from .named_features import data_folder
 from .realistic import quiet_redraws
+from .realistic_tables import method_label
 from ..train.backbone import base_feature_mean
 
 # %% ../../nbs/api/858_studies_ranks.ipynb #96010f4b
@@ -188,7 +189,7 @@ def difference_diagram(
         for k, (i, j) in enumerate(_groups(means.to_numpy(), gap)):
             at = len(ranks) + 1.2 + .6*k
             ax.plot([means.iloc[i] - .1, means.iloc[j] + .1], [at, at], lw=3, color=COLOURS["black"])
-        ax.set_yticks(range(len(means)), means.index, fontsize=8.5)
+        ax.set_yticks(range(len(means)), map(method_label, means.index), fontsize=8.5)
         ax.set(xlabel=f"mean rank in {ranks.shape[1]} cells; bars: no further apart than {gap:.1f}")
         ax.invert_yaxis()
     return ax.figure
@@ -221,7 +222,8 @@ def time_front(
                     mfc=None if chosen else "white")
         for method, r in mean[mean.front | (mean.accuracy == mean.accuracy.min())].iterrows():
             at, turn = ((3, -7), -30) if method == front.index[0] else ((-2, 5), 50)  # the cheapest has no room above
-            ax.annotate(method, (r.seconds_per_1000, 100*r.accuracy), at, textcoords="offset points", rotation=turn,
+            place = r.seconds_per_1000, 100*r.accuracy
+            ax.annotate(method_label(method), place, at, textcoords="offset points", rotation=turn,
                         va="top" if turn < 0 else "bottom")
         ax.set(xscale="log", xlabel="processor seconds for 1,000 tasks", ylabel="mean accuracy (%)")
         ax.margins(.12)

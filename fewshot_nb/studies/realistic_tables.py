@@ -18,11 +18,11 @@ from .realistic_claims import evenness, pooled_cells
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #ae3db3f4
 def method_label(
-    name: str,  # one of `realistic_methods()`
+    name: str,  # one of `realistic_methods()`, or of `METHODS`; another stays as it is
 ) -> str:
     "The name of a method or variant for tables and figures: Entropy-min (head), TIM tuned."
     base = METHOD_VARIANTS[name][0] if name in METHOD_VARIANTS else name.removesuffix(" tuned")
-    return inference.METHODS[base].title + name.removeprefix(base)
+    return inference.METHODS[base].title + name.removeprefix(base) if base in inference.METHODS else name
 
 def _in_order(table):
     "Rows in the order of the methods, named by label."

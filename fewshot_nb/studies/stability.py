@@ -9,8 +9,8 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA',
            'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
            'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses',
            'DeterminismSettings', 'determinism_row', 'SearchSettings', 'protonet_row', 'stability_measures',
-           'published_comparisons', 'comparison_panels', 'run_panels', 'determinism_table', 'determinism_measures',
-           'named_settings', 'best_runs', 'paired_settings', 'search_measures']
+           'published_comparisons', 'setup_label', 'comparison_panels', 'run_panels', 'determinism_table',
+           'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'search_measures']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
 import functools, json, time
@@ -540,6 +540,18 @@ def published_comparisons(
     same = tost(two.estimate.to_numpy(), two.std_error.to_numpy(), 1060, margin)  # the df that the limits imply
     return two.assign(p_holm=holm(two.p), p_equivalent=holm(same))
 
+# %% ../../nbs/api/845_studies_stability.ipynb #5e70b002
+_LEARNERS = {"protonet": "ProtoNet", "m-net": "MatchingNet", "tadam": "TADAM"}
+_OPTIMISERS = dict(adam="Adam", sgd="SGD")
+
+def setup_label(
+    setup: str,  # of `labelled_runs`, or of a published table: "m-net-adam"
+) -> str:  # a name that is of another kind stays as it is
+    "The name of a learner with its optimiser for figures: MatchingNet, Adam."
+    learner, _, optimiser = setup.rpartition("-")
+    if learner not in _LEARNERS: return setup
+    return f"{_LEARNERS[learner]}, {_OPTIMISERS.get(optimiser, optimiser)}"
+
 # %% ../../nbs/api/845_studies_stability.ipynb #a29c92f5
 def comparison_panels(
     tables: dict,  # title -> what `published_comparisons` or `mean_comparisons` gives
@@ -561,7 +573,8 @@ def comparison_panels(
                             fontsize=8.5, va="center")
             ax.axvspan(-100*margin, 100*margin, color="#dddddd", lw=0, zorder=0)
             ax.axvline(0, color="black", lw=.6)
-            ax.set(yticks=range(len(names)), yticklabels=names, title=title, xlabel="launch 1 - launch 2 (points)")
+            ax.set_yticks(range(len(names)), map(setup_label, names))
+            ax.set(title=title, xlabel="launch 1 - launch 2 (points)")
     return fig
 
 # %% ../../nbs/api/845_studies_stability.ipynb #994a2719
@@ -581,7 +594,7 @@ def run_panels(
                 shift = .26*(numbers.index(c) - (len(inks) - 1)/2) + .13*(launch - 1.5)
                 ax.plot([seeds.index(s) + shift for s in t.seed], 100*t.accuracy, "o" if launch == 1 else "x", ms=4,
                         mfc="none", color=inks[c], label=f"{c}, launch {launch}")
-            ax.set(title=setup, xticks=range(len(seeds)), xticklabels=seeds, xlabel="seed")
+            ax.set(title=setup_label(setup), xticks=range(len(seeds)), xticklabels=seeds, xlabel="seed")
         axes[0, 0].set_ylabel("5-way 5-shot accuracy (%)")
         axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5,
                            bbox_to_anchor=(1, 1), alignment="left")
