@@ -12,9 +12,13 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from matplotlib.colors import rgb_to_hsv, to_rgb
+
+from fewshot_nb.plots import COLOURS
 
 root = Path(__file__).resolve().parents[1]
 
@@ -593,3 +597,22 @@ def test_claims_are_found_and_opened(site, browser):
     browser.get(f"{site[0]}/claims.html#{name}")
     browser.refresh()
     assert browser.execute_script("return document.getElementById(arguments[0]).open", name)
+
+def dark(colour, degrees, brightness, saturation):
+    "What the filter of dark pages makes of a colour (Filter Effects, section 8), before it is laid over the page."
+    weights, blue_yellow = np.array([.213, .715, .072]), np.array([[-.213, -.715, .928], [.143, .140, -.283],
+                                                                   [-.787, .715, .072]])
+    grey, c, s = np.tile(weights, (3, 1)), np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
+    turned = np.clip((grey + c*(np.eye(3) - grey) + s*blue_yellow) @ (1 - np.array(colour)), 0, 1)
+    lit = np.clip(brightness*turned, 0, 1)
+    return np.clip((grey + saturation*(np.eye(3) - grey)) @ lit, 0, 1)
+
+def test_a_colour_keeps_its_hue_on_a_dark_page():
+    "PT-MAP's red and TIM's orange had changed places there."
+    css = (root/"nbs/styles.css").read_text(encoding="utf-8")
+    found = re.search(r"hue-rotate\((\d+)deg\) brightness\(([\d.]+)\) saturate\(([\d.]+)\)", css)
+    how = [float(v) for v in found.groups()]
+    named = {name: to_rgb(COLOURS[name]) for name in ("blue", "orange", "green", "vermillion", "sky", "purple")}
+    hues = {name: (rgb_to_hsv(c)[0]*360, rgb_to_hsv(dark(c, *how))[0]*360) for name, c in named.items()}
+    assert max(abs((a - b + 180) % 360 - 180) for a, b in hues.values()) < 15, hues
+    assert hues["vermillion"][1] < hues["orange"][1] - 5

@@ -6,9 +6,9 @@
 __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'official_shapes_folder', 'bongard_source',
            'solver_problem_flops', 'grid_operations', 'SolverSettings', 'solver_row', 'ControlSettings', 'control_row',
            'printed_accuracies', 'people_accuracies', 'accuracy_unit', 'accuracy_interval', 'accuracy_error',
-           'solver_gate', 'solver_table', 'solver_panels', 'solver_curves', 'size_panels', 'solver_measures',
-           'with_widths_of', 'size_measures', 'control_table', 'control_measures', 'attribute_curves', 'heads_panel',
-           'parameter_counts', 'bongard_counts']
+           'solver_gate', 'solver_table', 'solver_ends', 'solver_panels', 'solver_curves', 'size_panels',
+           'solver_measures', 'with_widths_of', 'size_measures', 'control_table', 'control_measures',
+           'attribute_curves', 'heads_panel', 'parameter_counts', 'bongard_counts']
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #e0212df3
 import functools, json, os, tempfile, time
@@ -389,6 +389,26 @@ def solver_table(
             line[f"{p} paper"] = printed[p].get(method, float("nan")) if p in printed else float("nan")
         lines.append(line)
     return pd.DataFrame(lines).set_index("method")
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #ae564d5a
+def _last_doubling(curve, part):
+    "By how many points the last doubling of the steps moved an accuracy; `curve` is a row's, as JSON."
+    curve = {int(steps): found[part] for steps, found in json.loads(curve).items()}
+    return curve[max(curve)] - curve[sorted(curve)[-2]]
+
+def solver_ends(
+    table: pd.DataFrame,  # rows of `solver_row`
+    part: str = "BA",  # a column of accuracies
+    variant: str = "full",  # see `printed_accuracies`
+) -> pd.DataFrame:  # by method, the best first: seeds, ours as a text, paper, doubling in points (mean over seeds)
+    "Where each solver ended, where the paper's did, and how much it still moved."
+    printed, lines = printed_accuracies(variant)[part], []
+    for method, t in table.groupby("method", sort=False):
+        e, moved = accuracy_interval(t, part), [_last_doubling(c, part) for c in t.curve]
+        lines.append(dict(method=method, seeds=len(t), ours=f"{e.value:.1f} [{e.low:.1f}, {e.high:.1f}]",
+                          paper=printed.get(method, float("nan")), doubling=float(np.mean(moved)), value=e.value))
+    return pd.DataFrame(lines).sort_values("value", ascending=False).drop(columns="value").set_index("method")
+
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #48ec6804
 def _mark(ax, at, rows, part, colour, label, lying=False):
