@@ -383,9 +383,10 @@ def length_gate(
     if "steps" not in rows: return ""
     lengths = rows.steps.where(rows.steps > 0, rows.learner.map(_full_length))
     short = rows[lengths < rows.learner.map(_full_length)]
+    if "accuracy" in short: short = short.dropna(subset=["accuracy"])  # what broke down is no training, and has no curve
     if not len(short): return ""
     if "curve" not in short or short.curve.isna().any(): return training_gate(None, {})
-    groups = short.dropna(subset=["accuracy"]).groupby(["learner", "optimizer"])
+    groups = short.groupby(["learner", "optimizer"])
     gates = {f"{learner}-{optimizer}": _watched_gate(part) for (learner, optimizer), part in groups}
     return first_gate(*(f"{gate} ({name})" for name, gate in gates.items() if gate))
 
