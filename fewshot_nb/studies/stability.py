@@ -383,7 +383,7 @@ def length_gate(
     if "steps" not in rows: return ""
     lengths = rows.steps.where(rows.steps > 0, rows.learner.map(_full_length))
     short = rows[lengths < rows.learner.map(_full_length)]
-    if "accuracy" in short: short = short.dropna(subset=["accuracy"])  # what broke down is no training, and has no curve
+    if "accuracy" in short: short = short.dropna(subset=["accuracy"])  # what broke down has no curve
     if not len(short): return ""
     if "curve" not in short or short.curve.isna().any(): return training_gate(None, {})
     groups = short.groupby(["learner", "optimizer"])
