@@ -1,6 +1,6 @@
-"""Make README.md and its picture from the front page, nbs/index.ipynb.
+"""Make README.md, its picture and its badges from the front page, nbs/index.ipynb.
 
-`python .ci/readme.py` writes both; `python .ci/readme.py --check` only says whether they are up to date
+`python .ci/readme.py` writes them; `python .ci/readme.py --check` only says whether they are up to date
 (exit code 1 if not).
 """
 
@@ -35,7 +35,25 @@ def picture() -> bytes:
     if not drawn: raise SystemExit("nbs/index.ipynb holds no drawn figure: execute it.")
     return base64.b64decode(drawn[0][1])
 
+def badge(
+    name: str,  # what it is about: "claims"
+    says: str,  # what is true of it: "38 hold, 10 do not, 143 open"
+) -> bytes:
+    "A badge as SVG: a word on dark grey, then what is true on green."
+    left, right = (round(6.3*len(text)) + 12 for text in (name, says))
+    texts = "".join(f'<text x="{x + width/2}" y="14" textLength="{width - 12}">{text}</text>'
+                    for text, x, width in ((name, 0, left), (says, left, right)))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="{name}: {says}"><clipPath id="c"><rect width="{left + right}" height="20" rx="3"/></clipPath>'
+        f'<g clip-path="url(#c)"><rect width="{left}" height="20" fill="#4a4f55"/>'
+        f'<rect x="{left}" width="{right}" height="20" fill="#27794a"/></g>'
+        f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">{texts}</g>'
+        "</svg>\n").encode()
+
+badges = re.findall(r"!\[(\w+): ([^]]*)\]\(images/(badge-\w+\.svg)\)", "".join(t for _, t in outputs("text/markdown")))
 wanted = {root/"README.md": readme().encode(), root/"nbs/images/front.png": picture()}
+wanted |= {root/"nbs/images"/file: badge(name, says) for name, says, file in badges}
 stale = [p for p, content in wanted.items() if not p.is_file() or p.read_bytes() != content]
 if "--check" in sys.argv:
     for p in stale: print(f"{p.relative_to(root)} is out of date: run python .ci/readme.py")

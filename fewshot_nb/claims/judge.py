@@ -109,8 +109,8 @@ def _gate_of(claim, found, measure, here):
 
 # %% ../../nbs/api/705_claims_judge.ipynb #1b21089a
 def _interval_text(estimate):
-    "An interval for people; '' for a number without one."
-    if not estimate.low < estimate.high:
+    "An interval for people; '' for a number without one, or for one that bounds nothing."
+    if not estimate.low < estimate.high or -estimate.low == estimate.high == float("inf"):
         return ""
     return f"[{short_number(estimate.low)}, {short_number(estimate.high)}]"
 
