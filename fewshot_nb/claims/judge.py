@@ -174,23 +174,29 @@ def claim_anchor(
 # %% ../../nbs/api/705_claims_judge.ipynb #00d023a3
 def _cell(text, style=""): return f'<td style="text-align:left{style}">{text}</td>'
 
-def _line(row, several, anchor=""):
+def _text(row, name):
+    "A value of a verdict for a page; nothing where there is none."
+    value = row.get(name)
+    return "" if value is None or value != value else html.escape(str(value))
+
+def _reasons(row):
+    "Why a verdict is no more than it is, and last, in brackets, where it was measured."
+    where = " · ".join(filter(None, [_text(row, name) for name in ("learner", "data", "profile")]))
+    bare = not where or "recomputation" in row["verdict"]
+    return list(filter(None, _text(row, "why").split("; "))) + ([] if bare else [f"<small>({where})</small>"])
+
+def _joined(reasons): return "; ".join(reasons).replace("; <small>", " <small>")
+
+def _line(row, several, why, anchor=""):
     "A verdict as a row of the table; `several`: the name of the paper stands before the id."
-    def get(name):
-        value = row.get(name)
-        return "" if value is None or value != value else html.escape(str(value))
+    def get(name): return _text(row, name)
     name = f"{get('paper')}/{get('id')}" if several else get("id")
     if anchor and "/" not in row["id"]:  # cells of tables stand on no page
         name = f'<a id="{anchor}" href="claims.html#{anchor}">{name}</a>'
-    where = " · ".join(filter(None, [get("learner"), get("data"), get("profile")]))
-    if where and "recomputation" not in get("verdict"):
-        where = f" <small>({where})</small>"
-    else:
-        where = ""
     edge = f";border-left:.35em solid {VERDICT_COLOURS.get(row['verdict'], '#666666')};padding-left:.5em"
     cells = [_cell(f"<b>{name}</b>"), _cell(get("statement")), _cell(get("published")),
              _cell(f"{get('ours')} <small>{get('interval')}</small>" if get("ours") else "no number yet"),
-             _cell(f"<b>{get('verdict')}</b>", edge), _cell(get("why") + where)]
+             _cell(f"<b>{get('verdict')}</b>", edge), _cell(why)]
     return f'<tr style="vertical-align:top">{"".join(cells)}</tr>'
 
 # %% ../../nbs/api/705_claims_judge.ipynb #b1fe2cad
@@ -207,9 +213,15 @@ class Verdicts(pd.DataFrame):
         several, rows = self.paper.nunique() > 1, self.to_dict("records")
         first = {(r["paper"], r["id"]): i for i, r in reversed(list(enumerate(rows)))}
         linked = set(first.values()) if self.attrs.get("on_page") else ()
-        body = "".join(_line(r, several, claim_anchor(r["paper"], r["id"]) if i in linked else "")
-                       for i, r in enumerate(rows))
-        return ('<table style="font-size:.85em;line-height:1.3"><thead><tr>'
+        reasons = [_reasons(r) for r in rows]
+        shared = [x for x in reasons[0] if all(x in other for other in reasons)] if len(rows) > 1 else []
+        whys = [_joined(x for x in mine if x not in shared) for mine in reasons]
+        said = ["as above" if why and why == before else why for why, before in zip(whys, ["", *whys])]
+        body = "".join(_line(r, several, why, claim_anchor(r["paper"], r["id"]) if i in linked else "")
+                       for i, (r, why) in enumerate(zip(rows, said)))
+        everywhere = f"In every row: {_joined(shared)}." if shared else ""
+        caption = f'<caption style="caption-side:top;text-align:left">{everywhere}</caption>' if shared else ""
+        return (f'<table style="font-size:.85em;line-height:1.3">{caption}<thead><tr>'
                 f"{head}</tr></thead><tbody>{body}</tbody></table>")
 
 # %% ../../nbs/api/705_claims_judge.ipynb #e7ed5c46

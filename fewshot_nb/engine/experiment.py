@@ -592,7 +592,7 @@ def missing(
 # %% ../../nbs/api/510_engine_experiment.ipynb #b00c0de1
 @patch
 def made(self: OpenExperiment):
-    "How the rows were made, a line for each profile, with the command that makes them again."
+    "How the rows were made, a column for each profile, with the command that makes them again."
     import pandas as pd
     from fewshot_nb.plots import reading_table
     parts = {}
@@ -602,8 +602,13 @@ def made(self: OpenExperiment):
         kept = parts.setdefault((rows.profile.iloc[0], rows.data.iloc[0]), ([], []))
         kept[0].append(rows)
         kept[1].extend(provenance)
-    return reading_table(pd.DataFrame([self._made_line(*named, pd.concat(rows), pd.DataFrame(provenance))
-                                       for named, (rows, provenance) in parts.items()]))
+    columns = {_profile_among(parts, *named): self._made_column(*named, pd.concat(rows), pd.DataFrame(provenance))
+               for named, (rows, provenance) in parts.items()}
+    return reading_table(pd.DataFrame(columns).rename_axis("profile"), heads={name: name for name in columns})
+
+def _profile_among(parts, profile, data):
+    "A profile, with the data where several parts have it."
+    return profile if sum(p == profile for p, _ in parts) == 1 else f"{profile}, {data}"
 
 def _part(path, version, any_version):
     "The rows of a part and what it says of their making; None for other files, and for rows of another version."
@@ -615,11 +620,11 @@ def _part(path, version, any_version):
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #b00c0de2
 @patch
-def _made_line(self: OpenExperiment, profile, data, rows, made):
-    "One line of `made`."
+def _made_column(self: OpenExperiment, profile, data, rows, made):
+    "One column of `made`."
     days = sorted({str(start)[:10] for start in made.start})
     seeds = sorted(rows.seed.dropna().unique()) if "seed" in rows else []
-    return {"profile": profile, "data": data, "rows": len(rows), "seeds": _listed(seeds) or "–",
+    return {"data": data, "rows": str(len(rows)), "seeds": _listed(seeds) or "–",
             "made": " to ".join(dict.fromkeys([days[0], days[-1]])), "computed": duration_text(made.seconds.sum()),
             "machine": _listed(made.device.unique()), "again": f"fewshot_nb run {self.name} --profile {profile}"}
 
