@@ -410,14 +410,22 @@ def test_themes_take_no_fonts_from_elsewhere(site):
     for sheet in [*folder.rglob("*.css")]:
         assert not re.search(r"(@import|url\()[^;]{0,20}https?:", sheet.read_text(encoding="utf-8")), sheet.name
 
-def test_the_front_page_says_what_the_package_asks_for():
+def test_badges_on_the_front_page_are_true():
     from configparser import ConfigParser
+    from fewshot_nb.claims.overview import headline_counts
+    from fewshot_nb.claims.report import ledger
+    from fewshot_nb.papers import PAPERS
     config = ConfigParser(delimiters=["="])
     config.read(root/"settings.ini")
     cells = json.loads((root/"nbs/index.ipynb").read_text(encoding="utf-8"))["cells"]
-    first = "".join(cells[4]["source"])  # the first cell's title and its line are all that a page takes from it
-    assert f"Python {config['DEFAULT']['min_python']} or later" in first and "Apache-2.0" in first
-    assert config["DEFAULT"]["license"] == "apache2"
+    shown = "".join("".join(o["data"].get("text/markdown", "")) for c in cells for o in c.get("outputs", []))
+    badges = dict(re.findall(r"!\[(\w+): ([^]]*)\]\(images/badge-\w+\.svg\)", shown))
+    found = headline_counts(r for paper in PAPERS for r in ledger(paper).to_dict("records"))
+    assert badges["python"] == f"{config['DEFAULT']['min_python']} or later"
+    assert badges["license"] == "Apache-2.0" and config["DEFAULT"]["license"] == "apache2"
+    assert badges["claims"] == f"{found['yes']} hold, {found['no']} do not, {found['open']} open"
+    for name, says in badges.items():
+        assert f'aria-label="{name}: {says}"' in (root/f"nbs/images/badge-{name}.svg").read_text(encoding="utf-8")
 
 def sidebar_pages(contents):
     "Every page that a sidebar names, globs resolved."
