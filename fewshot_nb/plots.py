@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'MODELS', 'style', 'contact_sheet', 'model_look', 'mark_face', 'mark_people', 'plane', 'leave_below',
-           'ReadingTable', 'reading_table']
+           'legend_by_height', 'ReadingTable', 'reading_table']
 
 # %% ../nbs/api/020_plots.ipynb #650929b2
 import contextlib, functools, html, math, re
@@ -181,6 +181,16 @@ def leave_below(
     for name, (x, y) in lines.items():
         words, at = f"↓ {name}\n{form.format(np.nanmin(y))}", max(_crossing(x, y, v) for v in (floor, above))
         ax.annotate(words, (at, floor), (4, 2), textcoords="offset points", va="bottom", fontsize=8.5)
+
+# %% ../nbs/api/020_plots.ipynb #345b6301
+def legend_by_height(
+    ax,  # with all its lines drawn
+):
+    "A legend on the right of an axis, its lines in the order in which they end there."
+    lines = {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
+    names = sorted(lines, key=lambda name: -lines[name].get_ydata()[-1])
+    return ax.legend([lines[name] for name in names], names, fontsize=8.5, frameon=False, loc="upper left",
+                     bbox_to_anchor=(1, 1))
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e002
 _UNITS = {"percent": "%", "points": "points", "seconds": "s", "ms": "ms", "mb": "MB", "nats": "nats"}

@@ -394,6 +394,15 @@ def test_what_a_notebook_shows_is_there():
         empty += [f"{path.relative_to(root)} {c['id']}: {text[:60]}" for c, text in found if text]
     assert not empty, "\n".join(empty)
 
+@pytest.mark.parametrize("path", sorted((root/"nbs/tutorials").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_what_a_tutorial_shows_can_be_copied(path):
+    "The visible cells name nothing that only a hidden one brings."
+    cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+    seen = [code for c in cells if "#| hide" not in (code := "".join(c["source"]))]
+    rule = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise", "-"]
+    done = subprocess.run(rule, input="\n".join(seen), capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+
 def test_results_and_chapters_link_to_each_other():
     "A chapter says which results use it, and each of these says so too."
     for path in sorted((root/"nbs").glob("exp_*.ipynb")):

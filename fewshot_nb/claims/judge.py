@@ -196,7 +196,7 @@ def _line(row, several, why, anchor=""):
     edge = f";border-left:.35em solid {VERDICT_COLOURS.get(row['verdict'], '#666666')};padding-left:.5em"
     cells = [_cell(f"<b>{name}</b>"), _cell(get("statement")), _cell(get("published")),
              _cell(f"{get('ours')} <small>{get('interval')}</small>" if get("ours") else "no number yet"),
-             _cell(f"<b>{get('verdict')}</b>", edge), _cell(why)]
+             _cell(f"<b>{get('verdict')}</b>", edge), *([] if why is None else [_cell(why)])]
     return f'<tr style="vertical-align:top">{"".join(cells)}</tr>'
 
 # %% ../../nbs/api/705_claims_judge.ipynb #b1fe2cad
@@ -208,8 +208,6 @@ class Verdicts(pd.DataFrame):
     def _repr_html_(self):
         if not {"paper", "id", "statement", "verdict"} <= set(self.columns):
             return super()._repr_html_()
-        titles = ("claim", "what it says", "published", "ours", "verdict", "why, where")
-        head = "".join(f'<th style="text-align:left">{h}</th>' for h in titles)
         several, rows = self.paper.nunique() > 1, self.to_dict("records")
         first = {(r["paper"], r["id"]): i for i, r in reversed(list(enumerate(rows)))}
         linked = set(first.values()) if self.attrs.get("on_page") else ()
@@ -217,6 +215,9 @@ class Verdicts(pd.DataFrame):
         shared = [x for x in reasons[0] if all(x in other for other in reasons)] if len(rows) > 1 else []
         whys = [_joined(x for x in mine if x not in shared) for mine in reasons]
         said = ["as above" if why and why == before else why for why, before in zip(whys, ["", *whys])]
+        titles = ["claim", "what it says", "published", "ours", "verdict", *["why, where"]*any(whys)]
+        if not any(whys): said = [None]*len(rows)
+        head = "".join(f'<th style="text-align:left">{h}</th>' for h in titles)
         body = "".join(_line(r, several, why, claim_anchor(r["paper"], r["id"]) if i in linked else "")
                        for i, (r, why) in enumerate(zip(rows, said)))
         everywhere = f"In every row: {_joined(shared)}." if shared else ""

@@ -240,7 +240,7 @@ def _panels(axes, name, xlabel, fitted):
     "Titles and axes of the three pictures; a fitted path leaves the marks, and says so."
     labels = [(xlabel, _AXIS_NAMES[0]), (xlabel, _AXIS_NAMES[1]), tuple(_AXIS_NAMES)]
     for ax, letter, (x, y) in zip(axes, "abc", labels):
-        ax.set(title=f"{name}{letter}" + ", line: the fits of a and b"*(fitted and letter == "c"), xlabel=x, ylabel=y)
+        ax.set(title=f"{name}{letter}" + ", along the fits of a and b"*(fitted and letter == "c"), xlabel=x, ylabel=y)
     for ax in axes[:2]: ax.xaxis.get_major_locator().set_params(integer=True)
 
 # %% ../../nbs/api/625_stats_curves.ipynb #peop0002

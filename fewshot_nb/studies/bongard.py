@@ -417,7 +417,7 @@ def _mark(ax, at, rows, part, colour, label, lying=False):
     where = dict(x=e.value, y=at) if lying else dict(x=at, y=e.value)
     bar = {"xerr" if lying else "yerr": [[e.value - e.low], [e.high - e.value]]}
     ax.errorbar(**where, **bar, fmt="o", ms=5, color=colour, capsize=2, mfc="white" if shut else colour,
-                label=label + (" (hollow: at chance or not trained)" if shut else ""))
+                label=label + (" (hollow: at chance, or still training)" if shut else ""))
 
 def _solver_panel(ax, table, part, variant):
     "One part of Table 2 or 3."
@@ -449,13 +449,15 @@ def solver_panels(
     "A matplotlib figure: accuracies by method, one panel for each part that was tested."
     import matplotlib.pyplot as plt
     parts = [p for p in TEST_PARTS if p in table]
-    size = (max(6.2, 1.6 + 1.9*len(parts)), 3.4)
+    size = (5.2 if len(parts) == 1 else 1.6 + 1.9*len(parts), 3.6)
     with style():
         fig, axes = plt.subplots(1, len(parts), figsize=size, sharey=True, squeeze=False, layout="constrained")
         for ax, part in zip(axes[0], parts): _solver_panel(ax, table, part, variant)
         handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
-        fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=8.5, frameon=False)
-        fig.supxlabel(f"queries sorted rightly (%); {_of(table)}, alpha {table.alpha.iloc[0]:g}", fontsize=9)
+        fig.legend(handles.values(), handles, loc="outside upper center", ncols=2 if len(parts) == 1 else 3, fontsize=8.5,
+                   frameon=False)
+        narrow = f"widths divided by {table.alpha.iloc[0]:g}"
+        fig.supxlabel(f"queries sorted rightly (%)\n{_of(table)}, {narrow}", fontsize=9)
     return fig
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #5b0e7d32

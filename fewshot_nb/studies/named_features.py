@@ -21,7 +21,7 @@ FEATURE_SETS = ("grocery", "caltech101", "omniglot", *SHIPPED_FEATURES)
 def feature_source(
     data="auto",  # "auto" (the folder `FEWSHOT_DATA`), a folder, or "glyphs"
 ) -> str:
-    "What `data` means for features: `features` where there are such files, else `glyphs`, which stand in for them."
+    "What `data` means for features: 'features' where there are such files, else 'glyphs', which stand in for them."
     if str(data) == "glyphs": return "glyphs"
     folder = data_folder(data)
     if sorted(folder.glob("features/*.npz")): return "features"
