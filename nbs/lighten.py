@@ -7,7 +7,7 @@ made from names lead to the published site; here they lead to the page beside, w
 whose name it need not repeat.
 A picture is a link to itself: on a phone it opens at full size, where its text can be read. Printed sentences wrap,
 printed tables do not; no line ends within an option, or within a word of the links at the foot; a page of results is
-headed by its question, not by its file.
+headed by its question, not by its file, and its prose links a claim in brackets, (V14), to the claim's verdict below.
 The search box finds a name in every way that the site writes it, and shows no formula twice.
 nbdev copies this file without its suffix.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 
 PICTURE = re.compile(r'<img src="([^":]+)"[^>]*class="[^"]*figure-img[^>]*>')
 PRINTED = re.compile(r'(<div class="cell-output cell-output-stdout)(">\s*<pre><code>)((?:(?!</code>).)*)', re.S)
+JUDGED = re.compile(r'<a (?=[^>]*href="[./]*claims\.html#)[^>]*id="([a-z_]+)-(\w+)"')
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 KEPT = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2>)", re.S)  # where a space counts
 
@@ -45,9 +46,14 @@ def lighter(
     def parted(name): return name[1] + re.sub(r"(?<=\w)[._](?=\w)", r"\g<0><wbr>", name[2])
     page = re.sub(r'(<span class="nav-page-text">)([^<]*)', parted, page)  # a line may end between words only
     page = re.sub(r'(<h1 class="title">)exp_\w+: (\w)', lambda m: m[1] + m[2].upper(), page)
+    judged = {claim: paper for paper, claim in JUDGED.findall(page)}
+    def linked(claim): return f'<a href="#{judged[claim[0]]}-{claim[0]}">{claim[0]}</a>' if claim[0] in judged else claim[0]
+    def bracketed(words): return re.sub(r"[A-Z]\w*", linked, words[0])
+    def prose(text): return re.sub(r"\([^()]*\)", bracketed, text[0])
     parts = KEPT.split(page)  # text, kept, its tag, text ...
     def whole(code): return OPTION.sub(r'<span class="option">\g<0></span>', code[0])
     for i in range(0, len(parts), 3):
+        if judged: parts[i] = re.sub(r"(?<=>)[^<]*\([^<]*(?=<)", prose, parts[i])
         parts[i] = re.sub("<code>[^<]*</code>|<td[^>]*>fewshot_nb [^<]*</td>", whole, parts[i])
         parts[i] = re.sub(r"</d[td]>", "", re.sub(r"\s*\n\s*", "\n", parts[i]))
     del parts[2::3]

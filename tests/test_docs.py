@@ -562,6 +562,8 @@ def test_pages_ask_nobody_else_for_a_script(tmp_path):
         assert module.lighter(printed.format("", text)) == printed.format(way, text)
     assert module.lighter("<code>run a-b --data-in X</code>") == (
         '<code>run a-b <span class="option">--data-in</span> X</code>')
+    verdict = '<a href="./claims.html#p_q-V1" id="p_q-V1">V1</a>'
+    assert module.lighter(f"<p>falls (V1, V2)</p>{verdict}") == f'<p>falls (<a href="#p_q-V1">V1</a>, V2)</p>{verdict}'
     assert module.lighter("<td>fewshot_nb run a --profile b</td>") == (
         '<td>fewshot_nb run a <span class="option">--profile</span> b</td>')
     assert module.lighter('<h1 class="title">exp_beta: who') == '<h1 class="title">Who'

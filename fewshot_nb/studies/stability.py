@@ -9,8 +9,9 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA',
            'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
            'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses',
            'DeterminismSettings', 'determinism_row', 'SearchSettings', 'protonet_row', 'stability_measures',
-           'published_comparisons', 'setup_label', 'comparison_panels', 'run_panels', 'determinism_table',
-           'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'search_measures']
+           'published_comparisons', 'learner_label', 'setup_label', 'comparison_panels', 'run_panels',
+           'determinism_table', 'determinism_measures', 'named_settings', 'best_runs', 'paired_settings',
+           'search_measures']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
 import functools, json, time
@@ -545,13 +546,20 @@ def published_comparisons(
 _LEARNERS = {"protonet": "ProtoNet", "m-net": "MatchingNet", "tadam": "TADAM"}
 _OPTIMISERS = dict(adam="Adam", sgd="SGD")
 
+def learner_label(
+    learner: str,  # of the rows: "m-net"
+) -> str:
+    "The name of a learner for people: MatchingNet."
+    return _LEARNERS.get(learner, learner)
+
 def setup_label(
-    setup: str,  # of `labelled_runs`, or of a published table: "m-net-adam"
+    setup: str,  # of `labelled_runs`, or of a published table: "m-net-adam"; or an experiment: "m-net-adam 2"
 ) -> str:  # a name that is of another kind stays as it is
-    "The name of a learner with its optimiser for figures: MatchingNet, Adam."
+    "The name of a learner with its optimiser for people: MatchingNet, Adam; MatchingNet, Adam, launch 2."
     learner, _, optimiser = setup.rpartition("-")
     if learner not in _LEARNERS: return setup
-    return f"{_LEARNERS[learner]}, {_OPTIMISERS.get(optimiser, optimiser)}"
+    optimiser, _, launch = optimiser.partition(" ")
+    return f"{_LEARNERS[learner]}, {_OPTIMISERS.get(optimiser, optimiser)}" + (f", launch {launch}" if launch else "")
 
 # %% ../../nbs/api/845_studies_stability.ipynb #a29c92f5
 def comparison_panels(
