@@ -23,7 +23,7 @@ from .vae import draw_pairs, pair_tables
 # %% ../../nbs/api/400_train_wgan.ipynb #4813838d
 @dataclass(frozen=True)
 class AdversarialTraining:
-    "How a generator is trained against a critic by WGAN-GP; the defaults are those of Boutin et al. 2022 (S10)."
+    "How a generator is trained against a critic by WGAN-GP; the defaults: Boutin et al. 2022, supplement S10."
     pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`
     critic_steps: int = 5  # of the critic for one of the generator
     betas: tuple = (0., .9)  # Adam's
