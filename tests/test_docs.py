@@ -496,6 +496,17 @@ def test_prose_names_nothing_private_in_backticks():
             if said: wrong.append((path.stem, said))
     assert not wrong, wrong
 
+def test_a_link_has_no_words_that_nbdev_links():
+    "nbdev links names in backticks; inside the words of a link that would leave a link in a link, which is no Markdown."
+    from fewshot_nb._modidx import d
+    names, nested = {name.rpartition(".")[2] for module in d["syms"].values() for name in module}, []
+    for path in (root/"nbs").rglob("*.ipynb"):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] != "markdown": continue
+            said = re.findall(r"\[[^]]*`(\w+)`[^]]*\]\(", "".join(cell["source"]))
+            nested += [f"{path.relative_to(root)} {cell['id']}: {name}" for name in said if name in names]
+    assert not nested, "\n".join(nested)
+
 def test_code_holds_no_links_and_a_page_says_how_to_open_it(site):
     _, folder = site
     wrong = []

@@ -430,7 +430,8 @@ def _solver_panel(ax, table, part, variant):
     ax.axvline(50, color="black", lw=.8, ls=":", label="chance")
     for (who, v), line in zip(people_accuracies(part, variant).items(), ("-", "--")):
         ax.axvline(v, color=COLOURS["vermillion"], lw=.9, ls=line, label=f"people, {who.lower()}s")
-    ax.set(title=part, xlim=(42, 101), ylim=(len(methods) - .4, -.6))
+    lows = [accuracy_interval(t, part).low for _, t in table.groupby("method")]
+    ax.set(title=part, xlim=(min(42, *lows) - 1, 101), ylim=(len(methods) - .4, -.6))
     ax.set_yticks(range(len(methods)), methods)
     ax.grid(axis="y", color="#dddddd", lw=.6)
     ax.set_axisbelow(True)
