@@ -646,3 +646,9 @@ def test_a_colour_keeps_its_hue_on_a_dark_page():
     hues = {name: (rgb_to_hsv(c)[0]*360, rgb_to_hsv(dark(c, *how))[0]*360) for name, c in named.items()}
     assert max(abs((a - b + 180) % 360 - 180) for a, b in hues.values()) < 15, hues
     assert hues["vermillion"][1] < hues["orange"][1] - 5
+
+def test_verdicts_have_a_brighter_colour_on_a_dark_page():
+    from fewshot_nb.claims.judge import VERDICT_COLOURS
+    css = (root/"nbs/styles.css").read_text(encoding="utf-8")
+    dim = [colour for colour in VERDICT_COLOURS.values() if f'.quarto-dark [style*="{colour}"] {{ --lit: #' not in css]
+    assert not dim, dim

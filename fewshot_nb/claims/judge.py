@@ -185,6 +185,12 @@ def _reasons(row):
     bare = not where or "recomputation" in row["verdict"]
     return list(filter(None, _text(row, "why").split("; "))) + ([] if bare else [f"<small>({where})</small>"])
 
+def _everywhere(shared):
+    "What is said of every row, as sentences."
+    why, where = [[x for x in shared if x.startswith("<small>") == is_place] for is_place in (False, True)]
+    said = [f"In every row: {'; '.join(why)}."] if why else []
+    return " ".join(said + [f"Where: {re.sub('</?small>|[()]', '', x)}." for x in where])
+
 def _joined(reasons): return "; ".join(reasons).replace("; <small>", " <small>")
 
 def _line(row, several, why, anchor=""):
@@ -220,8 +226,7 @@ class Verdicts(pd.DataFrame):
         head = "".join(f'<th style="text-align:left">{h}</th>' for h in titles)
         body = "".join(_line(r, several, why, claim_anchor(r["paper"], r["id"]) if i in linked else "")
                        for i, (r, why) in enumerate(zip(rows, said)))
-        everywhere = f"In every row: {_joined(shared)}." if shared else ""
-        caption = f'<caption style="caption-side:top;text-align:left">{everywhere}</caption>' if shared else ""
+        caption = f'<caption style="caption-side:top;text-align:left">{_everywhere(shared)}</caption>' if shared else ""
         return (f'<table style="font-size:.85em;line-height:1.3">{caption}<thead><tr>'
                 f"{head}</tr></thead><tbody>{body}</tbody></table>")
 
