@@ -21,6 +21,7 @@ from pathlib import Path
 
 PICTURE = re.compile(r'<img src="([^":]+)"[^>]*class="[^"]*figure-img[^>]*>')
 PRINTED = re.compile(r'(<div class="cell-output cell-output-stdout)(">\s*<pre><code>)((?:(?!</code>).)*)', re.S)
+TEXT = re.compile(r"(<math\b.*?</math>)|(?<=>)[^<]*\([^<]*(?=<)", re.S)  # formulas stay as they are
 JUDGED = re.compile(r'<a (?=[^>]*href="[./]*claims\.html#)[^>]*id="([a-z_]+)-(\w+)"')
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 KEPT = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2>)", re.S)  # where a space counts
@@ -49,11 +50,10 @@ def lighter(
     judged = {claim: paper for paper, claim in JUDGED.findall(page)}
     def linked(claim): return f'<a href="#{judged[claim[0]]}-{claim[0]}">{claim[0]}</a>' if claim[0] in judged else claim[0]
     def bracketed(words): return re.sub(r"[A-Z]\w*", linked, words[0])
-    def prose(text): return re.sub(r"\([^()]*\)", bracketed, text[0])
     parts = KEPT.split(page)  # text, kept, its tag, text ...
     def whole(code): return OPTION.sub(r'<span class="option">\g<0></span>', code[0])
     for i in range(0, len(parts), 3):
-        if judged: parts[i] = re.sub(r"(?<=>)[^<]*\([^<]*(?=<)", prose, parts[i])
+        if judged: parts[i] = TEXT.sub(lambda m: m[0] if m[1] else re.sub(r"\([^()]*\)", bracketed, m[0]), parts[i])
         parts[i] = re.sub("<code>[^<]*</code>|<td[^>]*>fewshot_nb [^<]*</td>", whole, parts[i])
         parts[i] = re.sub(r"</d[td]>", "", re.sub(r"\s*\n\s*", "\n", parts[i]))
     del parts[2::3]

@@ -575,6 +575,8 @@ def test_pages_ask_nobody_else_for_a_script(tmp_path):
         '<code>run a-b <span class="option">--data-in</span> X</code>')
     verdict = '<a href="./claims.html#p_q-V1" id="p_q-V1">V1</a>'
     assert module.lighter(f"<p>falls (V1, V2)</p>{verdict}") == f'<p>falls (<a href="#p_q-V1">V1</a>, V2)</p>{verdict}'
+    formula = "<p>x <math><mtext>(V1)</mtext></math> y</p>"
+    assert module.lighter(formula + verdict) == formula + verdict
     assert module.lighter("<td>fewshot_nb run a --profile b</td>") == (
         '<td>fewshot_nb run a <span class="option">--profile</span> b</td>')
     assert module.lighter('<h1 class="title">exp_beta: who') == '<h1 class="title">Who'
