@@ -337,7 +337,9 @@ def accuracy_interval(
     name,  # a column, in %
 ) -> Estimate:
     "Mean over rows (seeds) of a column of accuracies with its 95 % interval, over what `accuracy_unit` says."
-    if len(table) > 1: return mean_estimate(table[name])
+    if len(table) > 1:
+        e = mean_estimate(table[name])
+        return e._replace(low=max(0., e.low), high=min(100., e.high))
     v, half = table[name].iloc[0], 1.96*table[_error_column(table, name)].iloc[0]
     return Estimate(v, max(0., v - half), min(100., v + half), 1)
 
@@ -426,7 +428,9 @@ def _solver_panel(ax, table, part, variant):
     ax.plot(printed[part].reindex(methods), range(len(methods)), "|", ms=11, mew=2, color="#777777",
             label="paper, 512 px")
     for i, m in enumerate(methods):
-        if len(t := table[table.method == m]): _mark(ax, i, t, part, COLOURS["blue"], "ours, 95 % interval", True)
+        if not len(t := table[table.method == m]): continue
+        _mark(ax, i, t, part, COLOURS["blue"], "ours, 95 % interval", True)
+        if len(t) > 1: ax.plot(t[part], [i + .3]*len(t), "x", ms=4, color=COLOURS["blue"], label="our seeds")
     ax.axvline(50, color="black", lw=.8, ls=":", label="chance")
     for (who, v), line in zip(people_accuracies(part, variant).items(), ("-", "--")):
         ax.axvline(v, color=COLOURS["vermillion"], lw=.9, ls=line, label=f"people, {who.lower()}s")
