@@ -181,7 +181,8 @@ def _text(row, name):
 
 def _reasons(row):
     "Why a verdict is no more than it is, and last, in brackets, where it was measured."
-    where = " · ".join(filter(None, [_text(row, name) for name in ("learner", "data", "profile")]))
+    told = [_text(row, name) for name in ("learner", "data", "profile")]
+    where = " · ".join(word for word in told if word not in ("", "none"))  # formulas need no data
     bare = not where or "recomputation" in row["verdict"]
     return list(filter(None, _text(row, "why").split("; "))) + ([] if bare else [f"<small>({where})</small>"])
 
