@@ -194,6 +194,7 @@ def _everywhere(shared):
 
 def _joined(reasons): return "; ".join(reasons).replace("; <small>", " <small>")
 
+# %% ../../nbs/api/705_claims_judge.ipynb #00d023a4
 def _line(row, several, why, anchor=""):
     "A verdict as a row of the table; `several`: the name of the paper stands before the id."
     def get(name): return _text(row, name)

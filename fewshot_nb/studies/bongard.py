@@ -459,8 +459,8 @@ def solver_panels(
         fig, axes = plt.subplots(1, len(parts), figsize=size, sharey=True, squeeze=False, layout="constrained")
         for ax, part in zip(axes[0], parts): _solver_panel(ax, table, part, variant)
         handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
-        fig.legend(handles.values(), handles, loc="outside upper center", ncols=2 if len(parts) == 1 else 3, fontsize=8.5,
-                   frameon=False)
+        fig.legend(handles.values(), handles, loc="outside upper center", ncols=2 if len(parts) == 1 else 3,
+                   fontsize=8.5, frameon=False)
         narrow = f"widths divided by {table.alpha.iloc[0]:g}"
         fig.supxlabel(f"queries sorted rightly (%)\n{_of(table)}, {narrow}", fontsize=9)
     return fig
