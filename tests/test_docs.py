@@ -321,7 +321,6 @@ def test_heads_of_results_are_words_with_units():
         if path.parent.name == "api": continue
         caption = table.find("caption").get_text() if table.find("caption") else ""
         heads = [h.get_text(" ", strip=True) for h in table.find("thead").find_all("th")]
-        if heads[0] == "profile": continue  # how a page was made: heads are names that one types
         said = re.search(r"in %|in points|[Pp]oints|[Ss]hares of 1", caption)
         wrong += [(path.stem, id, h) for h in heads if re.search(r"\w_\w", h) or h in bare and not said]
     assert not wrong, wrong
@@ -650,8 +649,19 @@ def test_a_colour_keeps_its_hue_on_a_dark_page():
     assert max(abs((a - b + 180) % 360 - 180) for a, b in hues.values()) < 15, hues
     assert hues["vermillion"][1] < hues["orange"][1] - 5
 
-def test_verdicts_have_a_brighter_colour_on_a_dark_page():
+def contrast(one, other):
+    "Of two colours, as WCAG 2 has it."
+    def luminance(colour):
+        c = np.array(to_rgb(colour))
+        return np.where(c <= .04045, c/12.92, ((c + .055)/1.055)**2.4) @ [.2126, .7152, .0722]
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + .05)/(low + .05)
+
+def test_verdicts_stand_out_on_a_dark_page():
+    "By 3 to 1 from the ground; numerals on them by 4.5, but for *not measured*, which is no filled box."
     from fewshot_nb.claims.judge import VERDICT_COLOURS
     css = (root/"nbs/styles.css").read_text(encoding="utf-8")
-    dim = [colour for colour in VERDICT_COLOURS.values() if f'.quarto-dark [style*="{colour}"] {{ --lit: #' not in css]
-    assert not dim, dim
+    lit = dict(re.findall(r'\[style\*="(#\w+)"\] \{ --lit: (#\w+); \}', css))
+    for verdict, colour in VERDICT_COLOURS.items():
+        assert contrast(lit[colour], "#272b30") >= 3, verdict
+        assert verdict == "not measured" or contrast(lit[colour], "white") >= 4.5, verdict

@@ -174,17 +174,20 @@ def claim_anchor(
 # %% ../../nbs/api/705_claims_judge.ipynb #00d023a3
 def _cell(text, style=""): return f'<td style="text-align:left{style}">{text}</td>'
 
-def _text(row, name):
-    "A value of a verdict for a page; nothing where there is none."
+def _plain(row, name):
+    "A value of a verdict as a text; nothing where there is none."
     value = row.get(name)
-    return "" if value is None or value != value else html.escape(str(value))
+    return "" if value is None or value != value else str(value)
+
+def _text(row, name): return html.escape(_plain(row, name))
 
 def _reasons(row):
     "Why a verdict is no more than it is, and last, in brackets, where it was measured."
     told = [_text(row, name) for name in ("learner", "data", "profile")]
     where = " · ".join(word for word in told if word not in ("", "none"))  # formulas need no data
     bare = not where or "recomputation" in row["verdict"]
-    return list(filter(None, _text(row, "why").split("; "))) + ([] if bare else [f"<small>({where})</small>"])
+    why = [html.escape(reason) for reason in _plain(row, "why").split("; ") if reason]  # an escaped < ends in ;
+    return why + ([] if bare else [f"<small>({where})</small>"])
 
 def _everywhere(shared):
     "What is said of every row, as sentences."

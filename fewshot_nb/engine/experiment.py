@@ -604,7 +604,7 @@ def made(self: OpenExperiment):
         kept[1].extend(provenance)
     columns = {_profile_among(parts, *named): self._made_column(*named, pd.concat(rows), pd.DataFrame(provenance))
                for named, (rows, provenance) in parts.items()}
-    return reading_table(pd.DataFrame(columns).rename_axis("profile"), heads={name: name for name in columns})
+    return reading_table(pd.DataFrame(columns).rename_axis("profile"))
 
 def _profile_among(parts, profile, data):
     "A profile, with the data where several parts have it."

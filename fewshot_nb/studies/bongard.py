@@ -337,9 +337,7 @@ def accuracy_interval(
     name,  # a column, in %
 ) -> Estimate:
     "Mean over rows (seeds) of a column of accuracies with its 95 % interval, over what `accuracy_unit` says."
-    if len(table) > 1:
-        e = mean_estimate(table[name])
-        return e._replace(low=max(0., e.low), high=min(100., e.high))
+    if len(table) > 1: return mean_estimate(table[name])
     v, half = table[name].iloc[0], 1.96*table[_error_column(table, name)].iloc[0]
     return Estimate(v, max(0., v - half), min(100., v + half), 1)
 
@@ -373,9 +371,15 @@ def solver_gate(
     return first_gate(_at_chance(table, parts), *trained, seeds_gate(int(table.method.value_counts().min()), least))
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #ae564d4e
+def _shown(e):
+    "An accuracy as it is shown, between 0 and 100; what is judged keeps the whole width of its interval."
+    return e._replace(low=max(0., e.low), high=min(100., e.high))
+
+def _interval_words(e): return "{:.1f} [{:.1f}, {:.1f}]".format(*_shown(e)[:3])
+
 def _told(e):
     "An accuracy as a text, and whether it is above chance."
-    return f"{e.value:.1f} [{e.low:.1f}, {e.high:.1f}]" + (" above 50" if e.low > 50 else "")
+    return _interval_words(e) + (" above 50" if e.low > 50 else "")
 
 def solver_table(
     table: pd.DataFrame,  # rows of `solver_row`
@@ -407,7 +411,7 @@ def solver_ends(
     printed, lines = printed_accuracies(variant)[part], []
     for method, t in table.groupby("method", sort=False):
         e, moved = accuracy_interval(t, part), [_last_doubling(c, part) for c in t.curve]
-        lines.append(dict(method=method, seeds=len(t), ours=f"{e.value:.1f} [{e.low:.1f}, {e.high:.1f}]",
+        lines.append(dict(method=method, seeds=len(t), ours=_interval_words(e),
                           paper=printed.get(method, float("nan")), doubling=float(np.mean(moved)), value=e.value))
     return pd.DataFrame(lines).sort_values("value", ascending=False).drop(columns="value").set_index("method")
 
@@ -415,7 +419,7 @@ def solver_ends(
 # %% ../../nbs/api/840_studies_bongard.ipynb #48ec6804
 def _mark(ax, at, rows, part, colour, label, lying=False):
     "An accuracy with its interval, standing or lying; hollow where the rows cannot bear a verdict."
-    e, shut = accuracy_interval(rows, part), solver_gate(rows, [part], least=1)
+    e, shut = _shown(accuracy_interval(rows, part)), solver_gate(rows, [part], least=1)
     where = dict(x=e.value, y=at) if lying else dict(x=at, y=e.value)
     bar = {"xerr" if lying else "yerr": [[e.value - e.low], [e.high - e.value]]}
     ax.errorbar(**where, **bar, fmt="o", ms=5, color=colour, capsize=2, mfc="white" if shut else colour,
@@ -434,7 +438,7 @@ def _solver_panel(ax, table, part, variant):
     ax.axvline(50, color="black", lw=.8, ls=":", label="chance")
     for (who, v), line in zip(people_accuracies(part, variant).items(), ("-", "--")):
         ax.axvline(v, color=COLOURS["vermillion"], lw=.9, ls=line, label=f"people, {who.lower()}s")
-    lows = [accuracy_interval(t, part).low for _, t in table.groupby("method")]
+    lows = [_shown(accuracy_interval(t, part)).low for _, t in table.groupby("method")]
     ax.set(title=part, xlim=(min(42, *lows) - 1, 101), ylim=(len(methods) - .4, -.6))
     ax.set_yticks(range(len(methods)), methods)
     ax.grid(axis="y", color="#dddddd", lw=.6)
