@@ -144,6 +144,8 @@ class StabilitySettings:
     epoch: int = 0  # look at held-out classes after so many steps, and keep the best weights; 0: never
     test_classes: int = 60  # held out for the test
     test_tasks: int = 600  # of a test
+    test_way: int = 0  # classes of a task of the test; 0: as many as in training
+    within: str = ""  # "alphabet": all classes of a task of the test are of one alphabet; "": of any
 
     def __post_init__(self): choose(self.chance, CHANCES, "kind of chance")
 
@@ -231,7 +233,8 @@ def _trained_row(s, data, where):
                 validation=validation, draw=_tasks(s, train, how, batch, steps), log=max(1, steps//5))
     except TrainingBrokeDown as e: return _lost(row, e, (time.perf_counter() - began)/steps)
     seconds = (time.perf_counter() - began)/state.step
-    found = score_learner(net, test, way=s.way, shot=s.shot, n_tasks=s.test_tasks)
+    found = score_learner(
+        net, test, way=s.test_way or s.way, shot=s.shot, n_tasks=s.test_tasks, within=s.within or None)
     if s.epoch: row |= _looked(state, steps)
     return dict(row, accuracy=found["accuracy"], error=found["se"], loss=state.history[-1]["loss"],
                 weights=tensor_fingerprint(net), lost="", step_seconds=seconds)
@@ -367,9 +370,9 @@ def _mean_curve(rows):
 def _watched_gate(rows):
     "Why trainings with a learning curve, of one learner with one optimiser, are not over."
     learner, steps = rows.learner.iloc[0], int(rows.steps.iloc[0])
-    chance = 100/rows["way"].iloc[0] if "way" in rows else 20.
+    way = next((rows[c].iloc[0] for c in ("test_way", "way") if c in rows), 5)
     worst = rows.loc[rows.accuracy.idxmin()]
-    learned = chance_gate(100*worst.accuracy, 100*worst.error, chance)
+    learned = chance_gate(100*worst.accuracy, 100*worst.error, 100/way)
     running = rows[~rows.stopped.astype(bool)]
     if not len(running): return learned
     brief = brevity_gate(steps, _full_length(learner))

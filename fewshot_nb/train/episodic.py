@@ -81,11 +81,12 @@ def score_learner(
     shot: int = 5,  # support images of a class
     n_query: int | None = None,  # queries of a task; None: 15 of each class
     n_tasks: int = 600,  # how many tasks
+    within: str | None = None,  # all classes of a task from one group of the bank: "alphabet"
     seed: int = 0,  # of the tasks
     batch: int = 16,  # tasks at a time
 ) -> dict:  # accuracy, se (its standard error over tasks), both 0..1; loss, in nats
     "Accuracy on `n_tasks` random tasks, in evaluation mode."
-    spec = TaskSpec(way=way, shot=shot, n_query=n_query or 15*way)
+    spec = TaskSpec(way=way, shot=shot, n_query=n_query or 15*way, within=within)
     parts = list(task_stream(bank, spec, n_tasks, seed, batch=batch))
     with evaluating(model): right, loss = torch.cat(list(_scores(model, bank, way, shot, parts)), 1)
     se = right.std(correction=0)/len(right)**.5
