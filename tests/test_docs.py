@@ -2,6 +2,7 @@
 import ast
 import base64
 import functools
+import hashlib
 import http.server
 import json
 import os
@@ -452,13 +453,14 @@ def test_the_sidebar_names_every_page_once():
     assert set(named) == there, f"missing: {sorted(there - set(named))}; not there: {sorted(set(named) - there)}"
 
 def pictures_in(notebook):
-    "How many PNG outputs a notebook holds."
+    "The PNG outputs of a notebook, in bytes."
     cells = json.loads((root/"nbs"/notebook).read_text(encoding="utf-8"))["cells"]
-    return sum("image/png" in o.get("data", {}) for c in cells for o in c.get("outputs", ()))
+    drawn = (o["data"]["image/png"] for c in cells for o in c.get("outputs", ()) if "image/png" in o.get("data", {}))
+    return [base64.b64decode("".join(d)) for d in drawn]
 
 def test_the_gallery_shows_every_figure():
     "It is made from the notebooks' outputs: whoever redraws a page executes it again."
-    text = (root/"nbs/gallery.ipynb").read_text(encoding="utf-8")
+    text, wanted = (root/"nbs/gallery.ipynb").read_text(encoding="utf-8"), set()
     pages = sorted(
         [
             *(root / "nbs").glob("exp_*.ipynb"), root / "nbs/own_critics.ipynb",
@@ -466,8 +468,13 @@ def test_the_gallery_shows_every_figure():
     )
     for page in pages:
         shown, there = text.count(f"{page.stem}.html#"), pictures_in(page)
-        assert shown == there, (
-            f"{page.stem} holds {there} figures, the gallery {shown}: execute nbs/gallery.ipynb again")
+        files = {f"images/gallery/{page.stem}-{hashlib.sha256(picture).hexdigest()[:8]}.avif" for picture in there}
+        missing = {f for f in files if f not in text or not (root/"nbs"/f).is_file()}
+        assert shown == len(there) and not missing, (
+            f"{page.stem} holds {len(there)} figures, the gallery {shown}, {missing}: execute nbs/gallery.ipynb again")
+        wanted |= files
+    kept = {f"images/gallery/{f.name}" for f in (root/"nbs/images/gallery").iterdir()}
+    assert kept == wanted, kept ^ wanted
 
 def test_every_link_inside_the_site_leads_somewhere(site):
     _, folder = site
