@@ -7,7 +7,7 @@ made from names lead to the published site; here they lead to the page beside, w
 whose name it need not repeat.
 A picture is a link to itself: on a phone it opens at full size, where its text can be read. Printed sentences wrap,
 printed tables do not; no line ends within an option, or within a word of the links at the foot; a page of results is
-headed by its question, not by its file, and its prose links a claim in brackets, (V14), to the claim's verdict below.
+headed by its question, not by its file, a docstring of two lines is slanted as a whole, and its prose links a claim in brackets, (V14), to the claim's verdict below.
 The search box finds a name in every way that the site writes it, and shows no formula twice.
 nbdev copies this file without its suffix.
 """
@@ -23,6 +23,7 @@ PICTURE = re.compile(r'<img src="([^":]+)"[^>]*class="[^"]*figure-img[^>]*>')
 PRINTED = re.compile(r'(<div class="cell-output cell-output-stdout)(">\s*<pre><code>)((?:(?!</code>).)*)', re.S)
 TEXT = re.compile(r"(<math\b.*?</math>)|(?<=>)[^<]*\([^<]*(?=<)", re.S)  # formulas stay as they are
 JUDGED = re.compile(r'<a (?=[^>]*href="[./]*claims\.html#)[^>]*id="([a-z_]+)-(\w+)"')
+SUMMARY = re.compile(r"(</pre></div>\s*<p><em>)((?:(?!</?em>|</?p>).)*)</em>(\s(?:(?!</?em>|</?p>).)*)</p>", re.S)
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 KEPT = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2>)", re.S)  # where a space counts
 
@@ -37,6 +38,7 @@ def lighter(
         def beside(link): return f'<a href="{up}{link[1]}' if (made/link[1]).is_file() else link[0]
         page = re.sub(rf'<a href="{re.escape(home.rstrip("/"))}/([^"#?]*)', beside, page)
         page = re.sub(rf'(content="{re.escape(home.rstrip("/"))}/)[^"]*?(images/)', r"\1\2", page)
+    page = SUMMARY.sub(r"\1\2\3</em></p>", page)  # nbdev slants the first line of a docstring alone
     page = re.sub(r'(<span class="menu-text">)[a-z]+\.(?=[a-z_.]+</span>)', r"\1", page)
     page = re.sub(r'<script src="https://cdnjs\.[^>]*></script>\s*', "", page)
     page = re.sub(r"<script[^>]*>define\('jquery'.*?</script>\s*", "", page, flags=re.S)

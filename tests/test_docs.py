@@ -258,6 +258,17 @@ def test_pictures_have_two_pixels_for_each_shown_one():
                 if width < 1.9*shown: blurred.append(f"{path.stem} {cell['id']}: {width} pixels for {shown}")
     assert seen > 150 and not blurred, blurred
 
+def test_no_heading_repeats_a_name():
+    "The reference below a heading is headed by its name already."
+    twice = []
+    for path in sorted((root/"nbs").rglob("*.ipynb")):
+        cells = [(c["cell_type"], "".join(c["source"])) for c in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+        names = {name for kind, s in cells if kind == "code" and "#| export" in s
+                 for name in re.findall(r"^(?:def|class) (\w+)", s, re.M)}
+        heads = [h.strip("` ") for kind, s in cells if kind == "markdown" for h in re.findall(r"^##+ (.*)$", s, re.M)]
+        twice += [f"{path.stem}: {h}" for h in heads if h in names]
+    assert not twice, twice
+
 def test_an_experiment_begins_with_its_figure():
     "Above the first picture of a page stand its title, links, folded code and one heading."
     late = []
@@ -586,6 +597,9 @@ def test_pages_ask_nobody_else_for_a_script(tmp_path):
     assert module.lighter(formula + verdict) == formula + verdict
     assert module.lighter("<td>fewshot_nb run a --profile b</td>") == (
         '<td>fewshot_nb run a <span class="option">--profile</span> b</td>')
+    two = "x</code></pre></div>\n<p><em>What it is<code>n</code>, first</em> line and second{}.</p>"
+    assert module.lighter(two.format("")) == two.replace("</em>", "").replace("{}.", ".</em>")
+    assert module.lighter(two.format(" <em>x</em>")) == two.format(" <em>x</em>")
     assert module.lighter('<h1 class="title">exp_beta: who') == '<h1 class="title">Who'
     foot = '<span class="nav-page-text">{}</span>'
     assert module.lighter(foot.format("studies.generator_claims")) == foot.format("studies.<wbr>generator_<wbr>claims")
