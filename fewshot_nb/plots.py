@@ -149,9 +149,12 @@ def plane(
     ax.margins(y=.12)  # room for the numbers below the marks
     arrow = dict(arrowstyle="-|>", color=ink, lw=1.5)
     if len(mean) > 1: ax.annotate("", mean.iloc[-1], mean.iloc[-2], arrowprops=arrow)
+    up, before, near = False, np.inf, .05*np.ptp(mean.diversity)
     for value, point in (mean if named == "all" else mean.iloc[[0, -1]]).iterrows():
-        ax.annotate(f"{value:g}", point, (-4, -4), textcoords="offset points", ha="right", va="top", fontsize=8.5,
-                    color=ink, zorder=5, path_effects=[withStroke(linewidth=2.5, foreground="white")])
+        up = abs(point.diversity - before) < near and not up  # two numbers side by side would touch
+        before, place = point.diversity, dict(xytext=(-4, 4), va="bottom") if up else dict(xytext=(-4, -4), va="top")
+        ax.annotate(f"{value:g}", point, textcoords="offset points", ha="right", fontsize=8.5, color=ink, zorder=5,
+                    path_effects=[withStroke(linewidth=2.5, foreground="white")], **place)
     if human is not None: mark_people(ax, human)
     ax.set(xlabel="diversity (mean standard deviation of critic features)",
            ylabel="recognizability (% of 20-way one-shot tasks)")

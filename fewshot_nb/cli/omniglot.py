@@ -49,7 +49,8 @@ def omniglot_command(  # long: a line for each option
 # %% ../../nbs/api/950_cli_omniglot.ipynb #183f0b5e
 def _print_errors(rows, what, tasks):
     "The table, below a line that says what it is of."
-    print_anywhere(f"{what}; error in %, 95 % interval over {tasks} problems ({len(run_table())} for lake-runs)")
+    print_anywhere(what)
+    print_anywhere(f"error in %, 95 % interval over {tasks} problems ({len(run_table())} for lake-runs)")
     print_anywhere(error_table(rows).to_string(index=False))
 
 def _name_seen_classes(embedding, bank, splits):
