@@ -367,12 +367,15 @@ def _mean_curve(rows):
     curves = [json.loads(c) for c in rows.curve]
     return {share: dict(accuracy=np.mean([at(c, share)["accuracy"] for c in curves])) for share in (.25, .5, 1)}
 
+def _test_way(rows):
+    "Classes of a task of the test."
+    return next((rows[c].iloc[0] for c in ("test_way", "way") if c in rows), 5)
+
 def _watched_gate(rows):
     "Why trainings with a learning curve, of one learner with one optimiser, are not over."
     learner, steps = rows.learner.iloc[0], int(rows.steps.iloc[0])
-    way = next((rows[c].iloc[0] for c in ("test_way", "way") if c in rows), 5)
     worst = rows.loc[rows.accuracy.idxmin()]
-    learned = chance_gate(100*worst.accuracy, 100*worst.error, 100/way)
+    learned = chance_gate(100*worst.accuracy, 100*worst.error, 100/_test_way(rows))
     running = rows[~rows.stopped.astype(bool)]
     if not len(running): return learned
     brief = brevity_gate(steps, _full_length(learner))
@@ -607,7 +610,7 @@ def run_panels(
                 ax.plot([seeds.index(s) + shift for s in t.seed], 100*t.accuracy, "o" if launch == 1 else "x", ms=4,
                         mfc="none", color=inks[c], label=f"{c}, launch {launch}")
             ax.set(title=setup_label(setup), xticks=range(len(seeds)), xticklabels=seeds, xlabel="seed")
-        axes[0, 0].set_ylabel("5-way 5-shot accuracy (%)")
+        axes[0, 0].set_ylabel(f"{_test_way(runs)}-way 5-shot accuracy (%)")
         axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5,
                            bbox_to_anchor=(1, 1), alignment="left")
     return fig
