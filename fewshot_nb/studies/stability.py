@@ -8,10 +8,10 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA',
            'in_another_order', 'stability_banks', 'photographs_at_hand', 'StabilitySettings', 'pixel_moments',
            'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
            'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses',
-           'DeterminismSettings', 'determinism_row', 'SearchSettings', 'protonet_row', 'stability_measures',
-           'published_comparisons', 'learner_label', 'setup_label', 'comparison_panels', 'run_panels',
-           'determinism_table', 'determinism_measures', 'named_settings', 'best_runs', 'paired_settings',
-           'search_measures']
+           'setup_spreads', 'DeterminismSettings', 'determinism_row', 'SearchSettings', 'protonet_row',
+           'stability_measures', 'published_comparisons', 'learner_label', 'setup_label', 'comparison_panels',
+           'run_panels', 'spread_panel', 'determinism_table', 'determinism_measures', 'named_settings', 'best_runs',
+           'paired_settings', 'search_measures']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
 import functools, json, time
@@ -420,6 +420,10 @@ def effect_limits(
     return pd.Series(dict(sd=sd(df), lower=lower, upper=upper, df=df), name=factor)
 
 # %% ../../nbs/api/845_studies_stability.ipynb #e3f171f7
+_WITHIN = dict(  # what varies: what is held fixed
+    repeat=["experiment", "configuration", "seed"], launch=["setup", "configuration", "seed"],
+    seed=["setup", "configuration"])
+
 def stability_hypotheses(
     rows: pd.DataFrame,  # rows of `stability_row` with their settings
     margin: float = .01,  # a spread or difference of accuracy that would not matter
@@ -429,10 +433,7 @@ def stability_hypotheses(
     t = labelled_runs(rows)
     fit, pairs = lmm(PUBLISHED_FORMULA, t), launch_pairs(t)
     p = fit.ranova().p
-    experiment, setup = ["experiment", "configuration"], ["setup", "configuration"]
-    repeats = pooled_spread(t, [*experiment, "seed"], "repeat", 1 - level)
-    seeds = pooled_spread(t, setup, "seed", 1 - level)
-    launches = pooled_spread(t, [*setup, "seed"], "launch", 1 - level)
+    repeats, launches, seeds = (pooled_spread(t, within, over, 1 - level) for over, within in _WITHIN.items())
     far = mean_comparisons(fit, pairs, margin).p_holm.min()
     found = [
         ("H1", "repeats of one configuration and seed", p["(1 | repeat)"], *repeats[["sd", "lower", "upper"]]),
@@ -445,6 +446,17 @@ def stability_hypotheses(
     if launch_gate(rows): table.loc[["H1", "H3"], "verdict"] = "not judged: launches"
     table[["spread", "lower", "upper"]] *= 100
     return table
+
+# %% ../../nbs/api/845_studies_stability.ipynb #97c50cdc
+def setup_spreads(
+    rows: pd.DataFrame,  # rows of `stability_row` with their settings
+    level: float = .95,  # of the one-sided limits
+) -> pd.DataFrame:  # a row for each setup and what varies: sd, lower, upper, in points of accuracy; df
+    "What repeats, launches and seeds of one and the same training differ by, for each learner with its optimiser."
+    parts = labelled_runs(rows).groupby("setup", sort=False)
+    found = [dict(setup=setup, over=over, **pooled_spread(part, within, over, level))
+             for setup, part in parts for over, within in _WITHIN.items()]
+    return pd.DataFrame(found).eval("sd = 100*sd\nlower = 100*lower\nupper = 100*upper")
 
 # %% ../../nbs/api/845_studies_stability.ipynb #aae9d8a4
 @dataclass(frozen=True)
@@ -613,6 +625,28 @@ def run_panels(
         axes[0, 0].set_ylabel(f"{_test_way(runs)}-way 5-shot accuracy (%)")
         axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5,
                            bbox_to_anchor=(1, 1), alignment="left")
+    return fig
+
+# %% ../../nbs/api/845_studies_stability.ipynb #994a271b
+def spread_panel(
+    table: pd.DataFrame,  # what `setup_spreads` gives
+    margin: float = 1.,  # a spread, in points, that would not matter
+):
+    "A matplotlib figure: what varies and by how much, with limits, for each learner with its optimiser."
+    import matplotlib.pyplot as plt
+    looks = dict(repeat=("repeats", "blue", "o"), launch=("launches", "orange", "s"), seed=("seeds", "green", "^"))
+    names = list(table.setup.unique())[::-1]
+    with style():
+        fig, ax = plt.subplots(figsize=(6.2, .9 + .55*len(names)))
+        for k, (over, (label, colour, marker)) in enumerate(looks.items()):
+            t = table[table.over == over]
+            y = [names.index(s) + .22*(1 - k) for s in t.setup]
+            ax.errorbar(t.sd, y, xerr=[t.sd - t.lower, t.upper - t.sd], fmt=marker, ms=5, lw=1.5,
+                        color=COLOURS[colour], label=label)
+        ax.axvspan(0, margin, color="#dddddd", lw=0, zorder=0)
+        ax.set(yticks=range(len(names)), yticklabels=map(setup_label, names), xlim=(0, None),
+               xlabel="standard deviation (points of accuracy)")
+        ax.legend(title="between", fontsize=8.5, title_fontsize=8.5, bbox_to_anchor=(1, 1), alignment="left")
     return fig
 
 # %% ../../nbs/api/845_studies_stability.ipynb #2d4e201c
