@@ -1,10 +1,10 @@
 """What Quarto runs after it has rendered the site (`post-render` in _quarto.yml): pages ask nobody else for a script.
 
 For a notebook with a table Quarto adds two scripts from another host, for widgets; these pages have none. Ends of
-terms and indentation, which HTML does not need, go too: the page of claims has thousands of them. Links that nbdev
-made from names lead to the published site; here they lead to the page beside, wherever the site lies, if it is there
-(a renderer that does not read `output-file` calls pages otherwise). In the sidebar a chapter stands under its folder,
-whose name it need not repeat.
+terms and of items, indentation, and anchors of lines of code, which HTML does not need, go too: the page of claims has
+thousands of them. Links that nbdev made from names lead to the published site; here they lead to the page beside,
+wherever the site lies, if it is there (a renderer that does not read `output-file` calls pages otherwise). In the
+sidebar a chapter stands under its folder, whose name it need not repeat.
 A picture is a link to itself: on a phone it opens at full size, where its text can be read. Printed sentences wrap,
 printed tables do not; no line ends within an option, or within a word of the links at the foot; a page of results is
 headed by its question, not by its file, a docstring of two lines is slanted as a whole, and its prose links a claim in brackets, (V14), to the claim's verdict below.
@@ -42,6 +42,7 @@ def lighter(
     page = re.sub(r'(<span class="menu-text">)[a-z]+\.(?=[a-z_.]+</span>)', r"\1", page)
     page = re.sub(r'<script src="https://cdnjs\.[^>]*></script>\s*', "", page)
     page = re.sub(r"<script[^>]*>define\('jquery'.*?</script>\s*", "", page, flags=re.S)
+    page = re.sub(r'<a href="#cb[\d-]+" aria-hidden="true" tabindex="-1"></a>', "", page)  # lines have no numbers
     page = PICTURE.sub(r'<a class="full" href="\1">\g<0></a>', page)
     def said(part): return part[1] + ("" if "  " in part[3].strip() else " said") + part[2] + part[3]
     page = PRINTED.sub(said, page)  # columns have two blanks between them somewhere
@@ -57,7 +58,7 @@ def lighter(
     for i in range(0, len(parts), 3):
         if judged: parts[i] = TEXT.sub(lambda m: m[0] if m[1] else re.sub(r"\([^()]*\)", bracketed, m[0]), parts[i])
         parts[i] = re.sub("<code>[^<]*</code>|<td[^>]*>fewshot_nb [^<]*</td>", whole, parts[i])
-        parts[i] = re.sub(r"</d[td]>", "", re.sub(r"\s*\n\s*", "\n", parts[i]))
+        parts[i] = re.sub(r"</d[td]>|</li>", "", re.sub(r"\s*\n\s*", "\n", parts[i]))
     del parts[2::3]
     return "".join(parts)
 

@@ -589,6 +589,9 @@ def test_pages_ask_nobody_else_for_a_script(tmp_path):
     printed = '<div class="cell-output cell-output-stdout{}">\n<pre><code>{}</code>'
     for text, way in (("3 rows: all there", " said"), ("a   b\n1   2", "")):
         assert module.lighter(printed.format("", text)) == printed.format(way, text)
+    line = '<pre><span id="cb1-1">{}x </span></pre><ul><li>a{}</ul>'
+    spare = '<a href="#cb1-1" aria-hidden="true" tabindex="-1"></a>', "</li>"
+    assert module.lighter(line.format(*spare)) == line.format("", "")
     assert module.lighter("<code>run a-b --data-in X</code>") == (
         '<code>run a-b <span class="option">--data-in</span> X</code>')
     verdict = '<a href="./claims.html#p_q-V1" id="p_q-V1">V1</a>'
