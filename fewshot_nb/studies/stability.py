@@ -374,7 +374,7 @@ def _test_way(rows):
 def _watched_gate(rows):
     "Why trainings with a learning curve, of one learner with one optimiser, are not over."
     learner, steps = rows.learner.iloc[0], int(rows.steps.iloc[0])
-    worst = rows.loc[rows.accuracy.idxmin()]
+    worst = rows.iloc[rows.accuracy.argmin()]
     learned = chance_gate(100*worst.accuracy, 100*worst.error, 100/_test_way(rows))
     running = rows[~rows.stopped.astype(bool)]
     if not len(running): return learned
@@ -646,7 +646,8 @@ def spread_panel(
         ax.axvspan(0, margin, color="#dddddd", lw=0, zorder=0)
         ax.set(yticks=range(len(names)), yticklabels=map(setup_label, names), xlim=(0, None),
                xlabel="standard deviation (points of accuracy)")
-        ax.legend(title="between", fontsize=8.5, title_fontsize=8.5, bbox_to_anchor=(1, 1), alignment="left")
+        ax.legend(title="between", fontsize=8.5, title_fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1),
+                  alignment="left")
     return fig
 
 # %% ../../nbs/api/845_studies_stability.ipynb #2d4e201c
