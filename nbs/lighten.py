@@ -59,6 +59,7 @@ def lighter(
         if judged: parts[i] = TEXT.sub(lambda m: m[0] if m[1] else re.sub(r"\([^()]*\)", bracketed, m[0]), parts[i])
         parts[i] = re.sub("<code>[^<]*</code>|<td[^>]*>fewshot_nb [^<]*</td>", whole, parts[i])
         parts[i] = re.sub(r"</d[td]>|</li>", "", re.sub(r"\s*\n\s*", "\n", parts[i]))
+        if parts[i + 2:] and parts[i + 2] == "script": parts[i + 1] = re.sub(r"\n\s+", "\n", parts[i + 1])
     del parts[2::3]
     return "".join(parts)
 

@@ -583,7 +583,7 @@ def test_pages_ask_nobody_else_for_a_script(tmp_path):
     page = ('<script src="https://cdnjs.cloudflare.com/r.js" integrity="x"></script>\n'
             "<script type=\"application/javascript\">define('jquery', [],function() {return 1})</script>\n"
             f"<dl>\n  <dt>why</dt>\n  <dd>so</dd></dl>{code}<script>own\n  ()</script>")
-    assert module.lighter(page) == f"<dl>\n<dt>why\n<dd>so</dl>{code}<script>own\n  ()</script>"
+    assert module.lighter(page) == f"<dl>\n<dt>why\n<dd>so</dl>{code}<script>own\n()</script>"
     drawn, logo = '<img src="x/1.png" alt="y" class="figure-img">', '<img src="logo.svg" alt="y" class="navbar-logo">'
     assert module.lighter(drawn + logo) == f'<a class="full" href="x/1.png">{drawn}</a>{logo}'
     printed = '<div class="cell-output cell-output-stdout{}">\n<pre><code>{}</code>'
