@@ -7,7 +7,8 @@ wherever the site lies, if it is there (a renderer that does not read `output-fi
 sidebar a chapter stands under its folder, whose name it need not repeat.
 A picture is a link to itself: on a phone it opens at full size, where its text can be read. Printed sentences wrap,
 printed tables do not; no line ends within an option, or within a word of the links at the foot; a page of results is
-headed by its question, not by its file, a docstring of two lines is slanted as a whole, and its prose links a claim in brackets, (V14), to the claim's verdict below.
+headed by its question, not by its file, and its prose links a claim in brackets, (V14), to the claim's verdict below.
+A docstring of two lines is slanted as a whole.
 The search box finds a name in every way that the site writes it, and shows no formula twice.
 nbdev copies this file without its suffix.
 """

@@ -450,13 +450,18 @@ def stability_hypotheses(
 # %% ../../nbs/api/845_studies_stability.ipynb #97c50cdc
 def setup_spreads(
     rows: pd.DataFrame,  # rows of `stability_row` with their settings
-    level: float = .95,  # of the one-sided limits
-) -> pd.DataFrame:  # a row for each setup and what varies: sd, lower, upper, in points of accuracy; df
-    "What repeats, launches and seeds of one and the same training differ by, for each learner with its optimiser."
+    margin: float = .01,  # a spread of accuracy that would not matter
+    level: float = .05,  # of the tests
+) -> pd.DataFrame:  # a row for each setup and what varies: sd, lower, upper, in points; df, p_below, p_above, verdict
+    "What repeats, launches and seeds of one training differ by, for each learner with its optimiser; p as Holm has it."
     parts = labelled_runs(rows).groupby("setup", sort=False)
-    found = [dict(setup=setup, over=over, **pooled_spread(part, within, over, level))
-             for setup, part in parts for over, within in _WITHIN.items()]
-    return pd.DataFrame(found).eval("sd = 100*sd\nlower = 100*lower\nupper = 100*upper")
+    found = pd.DataFrame([dict(setup=setup, over=over, **pooled_spread(part, within, over, 1 - level))
+                          for setup, part in parts for over, within in _WITHIN.items()])
+    squares, chi2 = found.df*(found.sd/margin)**2, distributions.chi2
+    found["p_below"], found["p_above"] = (holm(of(squares, found.df)) for of in (chi2.cdf, chi2.sf))
+    found["verdict"] = np.select([found.p_below < level, found.p_above < level], ["stable", "not stable"], "undecided")
+    found[["sd", "lower", "upper"]] *= 100
+    return found
 
 # %% ../../nbs/api/845_studies_stability.ipynb #aae9d8a4
 @dataclass(frozen=True)
@@ -632,7 +637,7 @@ def spread_panel(
     table: pd.DataFrame,  # what `setup_spreads` gives
     margin: float = 1.,  # a spread, in points, that would not matter
 ):
-    "A matplotlib figure: what varies and by how much, with limits, for each learner with its optimiser."
+    "A matplotlib figure: what varies and by how much, for each setup; filled where Holm leaves a verdict."
     import matplotlib.pyplot as plt
     looks = dict(repeat=("repeats", "blue", "o"), launch=("launches", "orange", "s"), seed=("seeds", "green", "^"))
     names = list(table.setup.unique())[::-1]
@@ -640,9 +645,11 @@ def spread_panel(
         fig, ax = plt.subplots(figsize=(6.2, .9 + .55*len(names)))
         for k, (over, (label, colour, marker)) in enumerate(looks.items()):
             t = table[table.over == over]
-            y = [names.index(s) + .22*(1 - k) for s in t.setup]
-            ax.errorbar(t.sd, y, xerr=[t.sd - t.lower, t.upper - t.sd], fmt=marker, ms=5, lw=1.5,
-                        color=COLOURS[colour], label=label)
+            y, ink = np.array([names.index(s) + .22*(1 - k) for s in t.setup]), COLOURS[colour]
+            ax.errorbar(t.sd, y, xerr=[t.sd - t.lower, t.upper - t.sd], fmt=marker, ms=5, lw=1.5, mfc="white",
+                        color=ink, label=label)
+            known = t.verdict != "undecided"
+            ax.plot(t.sd[known], y[known], marker, ms=5, color=ink, zorder=5)
         ax.axvspan(0, margin, color="#dddddd", lw=0, zorder=0)
         ax.set(yticks=range(len(names)), yticklabels=map(setup_label, names), xlim=(0, None),
                xlabel="standard deviation (points of accuracy)")
