@@ -147,18 +147,17 @@ def late_loss_slope(
     return float(np.polyfit(np.arange(len(late)), late, 1)[0])
 
 # %% ../../nbs/api/825_studies_overfitting.ipynb #over-008
-LOSS_MARGIN = .1  # nats: how far the last doubling of a training may move its losses
+LOSS_MARGIN = .1  # nats: how far the last doubling of a training may move its loss
 
 def overfitting_gate(
     row: dict,  # of results
 ) -> str:  # "" where the training is over
     "Why a training is no finding yet."
-    if all(row[k] == getattr(OverfittingSettings(), k) for k in ("epochs", "classes", "image_size")): return ""
-    columns = [[float(v) for v in row[name].split(",")] for name in ("train_loss", "test_loss")]
-    each = zip(*columns)
-    epoch = row["steps"]/len(columns[0])  # steps
-    curve = {round(epoch*(i + 1)): dict(train_loss=a, test_loss=b) for i, (a, b) in enumerate(each)}
-    return training_gate(curve, dict(train_loss=LOSS_MARGIN, test_loss=LOSS_MARGIN))
+    if all(row[k] == getattr(OverfittingSettings(), k) for k in ("epochs", "classes")): return ""
+    losses = [float(v) for v in row["train_loss"].split(",")]
+    epoch = row["steps"]/len(losses)  # steps
+    curve = {round(epoch*(i + 1)): dict(train_loss=v) for i, v in enumerate(losses)}
+    return training_gate(curve, dict(train_loss=LOSS_MARGIN))
 
 # %% ../../nbs/api/825_studies_overfitting.ipynb #over-0b
 def overfitting_measures(
