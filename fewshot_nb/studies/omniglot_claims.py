@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PROTOCOL_LEARNERS', 'PUBLISHED_STEPS', 'trained_rows', 'error_unit', 'error_estimate', 'error_text', 'ratio_estimate',
-           'protocol_measures', 'protocol_settings']
+           'gap_points', 'protocol_measures', 'protocol_settings']
 
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #7839fdab
-import inspect
+import inspect, json
 import numpy as np, pandas as pd
 from ..claims.gates import training_gate
 from ..claims.rules import Estimate, Measure, mean_estimate
@@ -48,12 +48,14 @@ def error_estimate(
     rows,  # of `trained_rows`
     name: str,  # a column of errors: "unstructured 20-1", "lake-runs"
 ) -> Estimate:
-    "Error in percent with its 95 % interval over training seeds, or over the problems of the only one."
+    "Error in percent with its 95 % interval: the wider of that over training seeds and that over problems."
     tight = f"tight {name}"
     if tight in rows and rows[tight].notna().all(): name = tight
     rows = rows.dropna(subset=name)
     x = 100*rows[name].to_numpy(float)
-    over_problems = 100*np.sqrt((rows[f"{name} half"].to_numpy(float)**2).sum())/max(1, len(x))
+    halves = 100*rows[f"{name} half"].to_numpy(float)
+    # the same trials for every training: their noise does not average out
+    over_problems = halves.mean() if name.startswith("lake-runs") else np.sqrt((halves**2).sum())/max(1, len(x))
     if len(x) != 1:
         e = mean_estimate(x)
         half = max(e.high - e.value, over_problems)  # two seeds that agree by luck are not known exactly
@@ -81,6 +83,21 @@ def ratio_estimate(
     ratio = w.value/max(u.value, 1e-9)
     half = ratio*np.hypot(*[(e.high - e.value)/max(e.value, 1e-9) for e in (w, u)])
     return Estimate(ratio, ratio - half, ratio + half, w.rows)
+
+# %% ../../nbs/api/837_studies_omniglot_claims.ipynb #gap-02
+def gap_points(
+    rows,  # of `exp_omniglot_protocols`, of one split
+) -> pd.DataFrame:  # method, steps, unstructured, within (errors in %), points (their difference), times (their ratio)
+    "Both errors of each method after so many steps, 20-way one-shot, as means over trainings; 0 steps: it learns nothing."
+    found = []
+    for r in rows.to_dict("records"):
+        end = 0 if pd.isna(r.get("train_steps")) else int(r["train_steps"])
+        looks = json.loads(r["curve"]) if isinstance(r.get("curve"), str) else {}
+        looks = {int(k): v for k, v in looks.items()} | {end: {p: r[f"{p} 20-1"] for p in OMNIGLOT_PROTOCOLS}}
+        found += [dict(method=r["method"], steps=k, unstructured=100*v["unstructured"],
+                       within=100*v["within-alphabet"]) for k, v in looks.items()]
+    means = pd.DataFrame(found).groupby(["method", "steps"], as_index=False).mean()
+    return means.assign(points=means.within - means.unstructured, times=means.within/means.unstructured)
 
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #d95acce0
 # what the tolerances of T20-1 and W20-1 allow, as shares of queries
