@@ -88,7 +88,7 @@ def ratio_estimate(
 def gap_points(
     rows,  # of `exp_omniglot_protocols`, of one split
 ) -> pd.DataFrame:  # method, steps, unstructured, within (errors in %), points (their difference), times (their ratio)
-    "Both errors of each method after so many steps, 20-way one-shot, as means over trainings; 0 steps: it learns nothing."
+    "Both errors of each method after so many steps (0: it learns nothing), 20-way one-shot, means over trainings."
     found = []
     for r in rows.to_dict("records"):
         end = 0 if pd.isna(r.get("train_steps")) else int(r["train_steps"])
