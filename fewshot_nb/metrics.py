@@ -397,5 +397,4 @@ def human_claims(
     found = {c: g.tolist() for c, g in rows.dropna(subset="claim").groupby("claim").value}
     found = {c: v if c in ("D1", "D2") else v[0] for c, v in found.items()}
     found.pop("H6r", None)  # the paper gives no R2 for it
-    if (rows.critics == "serre2022").all(): return found
-    return found | {"H3o": found["H3"]}  # of any pair it is asked whether both rank the classes alike
+    return found
