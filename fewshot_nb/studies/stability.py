@@ -8,10 +8,10 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA',
            'in_another_order', 'stability_banks', 'photographs_at_hand', 'StabilitySettings', 'pixel_moments',
            'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
            'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses',
-           'setup_spreads', 'DeterminismSettings', 'determinism_row', 'SearchSettings', 'protonet_row',
-           'stability_measures', 'published_comparisons', 'learner_label', 'setup_label', 'comparison_panels',
-           'run_panels', 'spread_panel', 'determinism_table', 'determinism_measures', 'named_settings', 'best_runs',
-           'paired_settings', 'search_measures']
+           'setup_spreads', 'DeterminismSettings', 'determinism_row', 'SearchSettings', 'protonet_row', 'learner_label',
+           'setup_label', 'stability_measures', 'learner_measures', 'published_comparisons', 'published_plan',
+           'published_power', 'comparison_panels', 'run_panels', 'curve_panels', 'spread_panel', 'determinism_table',
+           'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'search_measures']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
 import functools, json, time
@@ -20,7 +20,7 @@ import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
 from ..claims.gates import brevity_gate, chance_gate, first_gate, grid_gate, seeds_gate, training_gate
 from ..claims.rules import Estimate, Measure
-from ..core import InputError, choose, device as find_device, settings_from, threads, torch_rng
+from ..core import InputError, choose, device as find_device, rng, settings_from, threads, torch_rng
 from ..data.photographs import find_photographs, photograph_bank
 from ..data.source import characters
 from ..engine.determinism import deterministic, seed_everything, tensor_fingerprint
@@ -523,6 +523,25 @@ def protonet_row(
         row |= dict(best_epoch=far["best_epoch"], epochs=far["epochs"], long_accuracy=far["accuracy"])
     return row
 
+# %% ../../nbs/api/845_studies_stability.ipynb #5e70b002
+_LEARNERS = {"protonet": "ProtoNet", "m-net": "MatchingNet", "tadam": "TADAM"}
+_OPTIMISERS = dict(adam="Adam", sgd="SGD")
+
+def learner_label(
+    learner: str,  # of the rows: "m-net"
+) -> str:
+    "The name of a learner for people: MatchingNet."
+    return _LEARNERS.get(learner, learner)
+
+def setup_label(
+    setup: str,  # of `labelled_runs`, or of a published table: "m-net-adam"; or an experiment: "m-net-adam 2"
+) -> str:  # a name that is of another kind stays as it is
+    "The name of a learner with its optimiser for people: MatchingNet, Adam; MatchingNet, Adam, launch 2."
+    learner, _, optimiser = setup.rpartition("-")
+    if learner not in _LEARNERS: return setup
+    optimiser, _, launch = optimiser.partition(" ")
+    return f"{_LEARNERS[learner]}, {_OPTIMISERS.get(optimiser, optimiser)}" + (f", launch {launch}" if launch else "")
+
 # %% ../../nbs/api/845_studies_stability.ipynb #20ffb2d6
 def _limits(s, rows):
     "A standard deviation and its one-sided limits as an `Estimate`, in points."
@@ -556,6 +575,19 @@ def stability_measures(
         "H3p": measure(_of_rows(mean_comparisons(nested, pairs).p_equivalent.max(), n), "launches", apart),
         "D2": Measure([planned//t.experiment.nunique(), n])}
 
+# %% ../../nbs/api/845_studies_stability.ipynb #stab-a2
+_OF_A_LEARNER = "T5", "T5r", "T5e", "H1", "H2", "H3", "H3p"  # T6 compares learners
+
+def learner_measures(
+    rows: pd.DataFrame,  # rows of `stability_row` with their settings
+    learner: str,  # one of the rows': "protonet"
+) -> dict:  # id of a claim -> `Measure`
+    "What the rows of one learner say on the hypotheses, as a part of the claims."
+    choose(learner, rows.learner.unique().tolist(), "learner")
+    found = stability_measures(rows[rows.learner == learner], 0)
+    others = tuple(label for name, label in _LEARNERS.items() if name != learner)
+    return {id: replace(found[id], learner=learner_label(learner), lacking=others) for id in _OF_A_LEARNER}
+
 # %% ../../nbs/api/845_studies_stability.ipynb #acd27588
 def published_comparisons(
     margin: float = .01,  # a difference of accuracy that would not matter
@@ -565,24 +597,50 @@ def published_comparisons(
     same = tost(two.estimate.to_numpy(), two.std_error.to_numpy(), 1060, margin)  # the df that the limits imply
     return two.assign(p_holm=holm(two.p), p_equivalent=holm(same))
 
-# %% ../../nbs/api/845_studies_stability.ipynb #5e70b002
-_LEARNERS = {"protonet": "ProtoNet", "m-net": "MatchingNet", "tadam": "TADAM"}
-_OPTIMISERS = dict(adam="Adam", sgd="SGD")
+# %% ../../nbs/api/845_studies_stability.ipynb #stab-p2
+def published_plan() -> pd.DataFrame:  # a row a run: experiment, setup, launch, configuration, seed, repeat; and `sd`
+    "The runs that the study's tables imply, and the standard deviation of its residuals."
+    four, two = published_table("stability_table_4_anova").iloc[0], published_comparisons()
+    variance = four.mean_sq/four.f_value
+    levels = dict(setup=two.index, launch=(1, 2), configuration=range(5), seed=range(5), repeat=range(5))
+    plan = pd.MultiIndex.from_product(levels.values(), names=levels).to_frame(index=False)
+    plan["experiment"], plan["sd"] = plan.setup + " " + plan.launch.astype(str), variance**.5
+    place = plan.assign(place=rng(0, "lost runs").random(len(plan))).groupby("experiment").place.rank()
+    left = (2*variance/two.std_error**2).round().clip(upper=125)  # of a launch
+    return plan[place <= plan.setup.map(left)].reset_index(drop=True)
 
-def learner_label(
-    learner: str,  # of the rows: "m-net"
-) -> str:
-    "The name of a learner for people: MatchingNet."
-    return _LEARNERS.get(learner, learner)
+# %% ../../nbs/api/845_studies_stability.ipynb #stab-p6
+def _made_comparisons(sets, shared):
+    "Estimates, standard errors and degrees of freedom (set, setup) of tables without any difference; the setups."
+    plan = published_plan()
+    own = pd.factorize(plan.setup + plan.configuration.astype(str))[0]
+    random, sd = rng(0, "published power"), plan.sd.iloc[0]
+    def drawn():
+        shift = random.standard_normal(own.max() + 1)[own]
+        return sd*(shared**.5*shift + (1 - shared)**.5*random.standard_normal(len(plan)))
+    model, pairs = lmm(PUBLISHED_FORMULA, plan.assign(accuracy=drawn())), launch_pairs(plan)
+    tables = [model.refit(drawn()).diffs("experiment", pairs) for _ in range(sets)]
+    names = [first.rpartition(" ")[0] for first, _ in pairs]
+    return (*(np.array([t[k] for t in tables]) for k in ("estimate", "std_error", "df")), names)
 
-def setup_label(
-    setup: str,  # of `labelled_runs`, or of a published table: "m-net-adam"; or an experiment: "m-net-adam 2"
-) -> str:  # a name that is of another kind stays as it is
-    "The name of a learner with its optimiser for people: MatchingNet, Adam; MatchingNet, Adam, launch 2."
-    learner, _, optimiser = setup.rpartition("-")
-    if learner not in _LEARNERS: return setup
-    optimiser, _, launch = optimiser.partition(" ")
-    return f"{_LEARNERS[learner]}, {_OPTIMISERS.get(optimiser, optimiser)}" + (f", launch {launch}" if launch else "")
+# %% ../../nbs/api/845_studies_stability.ipynb #stab-p3
+def published_power(
+    points=(1, 2),  # true differences of two launches, in points of accuracy
+    margin: float = 1.,  # a difference in points that would not matter
+    shared: float = 0.,  # share of the noise that is of configurations, which both launches have in common, 0 to 1
+    sets: int = 200,  # made tables
+    level: float = .05,  # of the tests
+) -> pd.DataFrame:  # by setup, chances: each difference is found, alone and after Holm; equal launches are shown equal
+    "What the published design can find and show, by simulation."
+    if not 0 <= shared < 1: raise InputError(f"shared={shared} is no share of the noise: take 0 up to below 1.")
+    estimate, error, df, names = _made_comparisons(sets, shared)
+    found = {}
+    for d in points:
+        p = 2*distributions.t.sf(np.abs(estimate + d/100)/error, df)
+        found[f"finds {d}"] = (p < level).mean(0)
+        found[f"finds {d}, Holm"] = (np.array([holm(one) for one in p]) < level).mean(0)
+    same = np.array([holm(tost(*one, margin/100)) for one in zip(estimate, error, df)])
+    return pd.DataFrame(found | dict(equal=(same < level).mean(0)), index=pd.Index(names, name="setup"))
 
 # %% ../../nbs/api/845_studies_stability.ipynb #a29c92f5
 def comparison_panels(
@@ -630,6 +688,28 @@ def run_panels(
         axes[0, 0].set_ylabel(f"{_test_way(runs)}-way 5-shot accuracy (%)")
         axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5,
                            bbox_to_anchor=(1, 1), alignment="left")
+    return fig
+
+# %% ../../nbs/api/845_studies_stability.ipynb #stab-c1
+def curve_panels(
+    runs: pd.DataFrame,  # what `labelled_runs` gives, with a `curve` in each row
+):
+    "A matplotlib figure: accuracy on held-out classes over steps, a line a training, a panel a learner and optimiser."
+    import matplotlib.pyplot as plt
+    setups, numbers = list(runs.setup.unique()), sorted(runs.configuration.unique())
+    inks = dict(zip(numbers, list(COLOURS.values())*3))
+    with style():
+        fig, axes = plt.subplots(1, len(setups), figsize=(1 + 1.9*len(setups), 2.6), sharey=True, squeeze=False)
+        for ax, setup in zip(axes[0], setups):
+            for c, part in runs[runs.setup == setup].groupby("configuration"):
+                for n, text in enumerate(part.curve):
+                    looks = {int(step): 100*look["accuracy"] for step, look in json.loads(text).items()}
+                    ax.plot([*looks], [*looks.values()], lw=.6, alpha=.6, color=inks[c],
+                            label="_" if n else c)
+            ax.set(title=setup_label(setup), xlabel="training step")
+        axes[0, 0].set_ylabel("held-out accuracy (%)")
+        for line in axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5,
+                                          bbox_to_anchor=(1, 1)).get_lines(): line.set(lw=2, alpha=1)
     return fig
 
 # %% ../../nbs/api/845_studies_stability.ipynb #994a271b
