@@ -114,6 +114,23 @@ def test_hypotheses_on_tables_with_known_answers():
     assert ((two.p_holm < 0.05).to_dict() == {"a-x": True, "a-y": True, "b-x": False, "b-y": False}) and (
         (two.p_equivalent < 0.05) == (two.p_holm >= 0.05)).all()
 
+def made_spreads(accuracy_of, sets=40):
+    "Verdicts on spreads of made tables: two learners with one optimiser, the design of our own rows."
+    names = ["learner", "launch", "configuration", "seed", "repeat"]
+    plan = pd.MultiIndex.from_product([("a", "b"), (1, 2), range(3), range(3), (1, 2)], names=names).to_frame(index=False)
+    plan, random = plan.assign(optimizer="x"), np.random.default_rng(0)
+    return [stability.setup_spreads(plan.assign(accuracy=.6 + accuracy_of(random, plan))) for _ in range(sets)]
+
+def test_spreads_are_seldom_called_what_they_are_not():
+    "Repeats that differ by exactly the margin are neither; at most one family of verdicts in twenty says so."
+    found = made_spreads(lambda random, plan: random.normal(0, .01, len(plan)))
+    repeats = [t[t.over == "repeat"].verdict.ne("undecided").any() for t in found]
+    assert np.mean(repeats) <= .05 + 3*(.05*.95/len(found))**.5
+    one_astray = lambda random, plan: random.normal(0, .004, len(plan)) - .08*(plan.index == 5)
+    assert not any((t.verdict == "not stable").any() for t in made_spreads(one_astray, 10))
+    wide = made_spreads(lambda random, plan: random.normal(0, .05, len(plan)), 4)
+    assert all((t[t.over == "repeat"].verdict == "not stable").all() for t in wide)
+
 def test_seeds_cover_every_source():
     import random
 

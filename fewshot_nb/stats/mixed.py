@@ -279,6 +279,17 @@ def _check_sums(sums, data):
             raise InputError(f"The random term (1 | {g}) only repeats what the fixed effects say: "
                              "take one of them out.")
 
+# %% ../../nbs/api/605_stats_mixed.ipynb #mixed-l2
+_MOST_LEVELS = 10_000  # of all groupings together
+
+def _check_levels(sizes):
+    "Refuse groupings whose matrices would fill the memory; `sizes`: levels of each."
+    levels = sum(sizes.values())
+    if levels <= _MOST_LEVELS: return
+    each = ", ".join(f"{name!r} {n:,}" for name, n in sizes.items())
+    raise InputError(f"{levels:,} levels of groupings ({each}) need about {1.05e-7*levels**2:.0f} GB, more than the "
+                     f"{_MOST_LEVELS:,} levels that are fitted: average over the finest one, or take a sample of it.")
+
 # %% ../../nbs/api/605_stats_mixed.ipynb #88cd073a
 def lmm(
     formula: str,  # for instance "accuracy ~ experiment + (1|seed) + (1|repeat)"
@@ -297,6 +308,7 @@ def lmm(
         raise InputError("The frame has no rows: nothing can be fitted.")
     data = read_columns(read, frame)
     sizes = [len(levels) for levels in data.groups.values()]
+    _check_levels(dict(zip(data.groups, sizes)))
     sums = _with_response(_sums(data.X, data.codes, sizes), data.y)
     _check_sums(sums, data)
     return MixedModel(read, data, sums, reml)
