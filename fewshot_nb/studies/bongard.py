@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from ..core import InputError, choose, device as find_device, rng, settings_from
+from scipy import stats as distributions
 from ..claims.gates import chance_gate, first_gate, seeds_gate, training_gate
 from ..claims.rules import Estimate, Measure, mean_estimate, simultaneous
 from ..data.bongard.abstract import attribute_pictures
@@ -151,6 +152,8 @@ def _speed(s, state, device):
                 flop_share=gflops*1e9/_product_rate(str(device)), train_seconds=state.seconds)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #6fb179ae
+_OWN_CONCEPTS = "FF", "BA"  # parts whose every problem is a concept of its own
+
 def _accuracies(model, parts, size, device):
     "Accuracy in % of a solver on each of `parts`, and its standard errors over problems and over concepts."
     row = {}
@@ -158,7 +161,9 @@ def _accuracies(model, parts, size, device):
         if not len(part): continue
         shares = 100*solved_shares(model, part.bank(size, device)).numpy()
         row[name], row[f"{name}_se"] = clustered_mean(shares)
-        if name != "train": row[f"{name}_se_concepts"] = clustered_mean(shares, part.concepts)[1]
+        if name in ("train", *_OWN_CONCEPTS): continue
+        row[f"{name}_se_concepts"] = clustered_mean(shares, part.concepts)[1]
+        row[f"{name}_concepts"] = len(np.unique(part.concepts))
     return row
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #df47b908
@@ -205,7 +210,7 @@ def solver_row(
     folder=None,  # where checkpoints go
     device="auto",  # where to compute
     problem_seed: int = 0,  # of the problems
-) -> dict:  # `train` and the variant's `FF`, `BA`, `CM`, `NV` in %, each with `_se` and `_se_concepts`; `curve`
+) -> dict:  # `train` and the variant's `FF`, `BA`, `CM`, `NV` in %, with `_se`; CM, NV `_se_concepts`; `curve`
     "Train a solver and test it: one row of Table 2 or 3 of Nie et al. (2020)."
     s, device = settings_from(SolverSettings, setting, renamed=dict(rate="lr")), find_device(device)
     choose(s.method, list(SOLVERS), "method")
@@ -322,7 +327,8 @@ def people_accuracies(
 def _error_column(table, name):
     "The column with the standard error of an accuracy: over concepts, where the rows have it."
     over = f"{name}_se_concepts"
-    return over if over in table and table[over].notna().all() else f"{name}_se"
+    several = name not in _OWN_CONCEPTS and over in table and table[over].notna().all()
+    return over if several else f"{name}_se"
 
 def accuracy_unit(
     table,  # rows of one solver
@@ -330,15 +336,19 @@ def accuracy_unit(
 ) -> str:
     "What the interval of an accuracy is over; a free-form or basic problem is a concept of its own."
     if len(table) > 1: return "seeds"
-    return "concepts" if name in ("FF", "BA") or _error_column(table, name) != f"{name}_se" else "problems"
+    return "concepts" if name in _OWN_CONCEPTS or _error_column(table, name) != f"{name}_se" else "problems"
+
+_FEW_CONCEPTS = dict(CM=20, NV=16)  # of the test, for rows that do not count them
 
 def accuracy_interval(
     table,  # rows of one method
     name,  # a column, in %
 ) -> Estimate:
-    "Mean over rows (seeds) of a column of accuracies with its 95 % interval, over what `accuracy_unit` says."
+    "Mean over rows (seeds) of a column with its 95 % interval (Student's t), over what `accuracy_unit` says."
     if len(table) > 1: return mean_estimate(table[name])
-    v, half = table[name].iloc[0], 1.96*table[_error_column(table, name)].iloc[0]
+    row, column = table.iloc[0], _error_column(table, name)
+    clusters = row.get(f"{name}_concepts", _FEW_CONCEPTS.get(name)) if column != f"{name}_se" else None
+    v, half = row[name], (distributions.t.ppf(.975, clusters - 1) if clusters else 1.96)*row[column]
     return Estimate(v, max(0., v - half), min(100., v + half), 1)
 
 def accuracy_error(
@@ -417,13 +427,20 @@ def solver_ends(
 
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #48ec6804
+def _pale(colour):
+    "A colour with two thirds of white."
+    from matplotlib.colors import to_rgb
+    return [(1 + 1 + c)/3 for c in to_rgb(colour)]
+
 def _mark(ax, at, rows, part, colour, label, lying=False):
-    "An accuracy with its interval, standing or lying; hollow where the rows cannot bear a verdict."
-    e, shut = _shown(accuracy_interval(rows, part)), solver_gate(rows, [part], least=1)
+    "An accuracy with its interval, standing or lying; pale or hollow where the rows cannot bear a verdict."
+    e, gate = _shown(accuracy_interval(rows, part)), solver_gate(rows, [part], least=1)
+    if chance_gate(rows[part].mean(), accuracy_error(rows, part), 50.): fill, word = "white", " (hollow: at chance)"
+    elif gate: fill, word = _pale(colour), " (pale: above chance, still training)"
+    else: fill, word = colour, ""
     where = dict(x=e.value, y=at) if lying else dict(x=at, y=e.value)
     bar = {"xerr" if lying else "yerr": [[e.value - e.low], [e.high - e.value]]}
-    ax.errorbar(**where, **bar, fmt="o", ms=5, color=colour, capsize=2, mfc="white" if shut else colour,
-                label=label + (" (hollow: at chance, or still training)" if shut else ""))
+    ax.errorbar(**where, **bar, fmt="o", ms=5, color=colour, capsize=2, mfc=fill, label=label + word)
 
 def _solver_panel(ax, table, part, variant):
     "One part of Table 2 or 3."
