@@ -8,7 +8,7 @@ __all__ = ['CRITICS', 'CRITIC_FAMILIES', 'CRITIC_MARGINS', 'COMPARED', 'CriticSe
            'human_features_and_prototypes', 'save_classes', 'read_classes', 'critic_row', 'critic_agreement',
            'class_silhouette', 'over_people', 'silhouette_over_people', 'ink_agreement_over_people', 'plane_places',
            'human_drawings', 'ranked_drawings', 'critic_gate', 'agreement_over_seeds', 'critic_measures',
-           'people_measures', 'critic_training_flops']
+           'critic_curves', 'people_measures', 'critic_training_flops']
 
 # %% ../../nbs/api/820_studies_critics.ipynb #9aa2ad88
 import functools, json
@@ -37,6 +37,7 @@ from ..models.critics import fresh_critic
 from ..train.proto_net import train_proto_net
 from ..train.schedules import hold_then_fall
 from ..train.maml import MAML, critic_from_maml, train_maml
+from ..plots import COLOURS, style
 
 # %% ../../nbs/api/820_studies_critics.ipynb #8ec1d3c4
 # long: the settings of all critics stand in one place
@@ -548,6 +549,28 @@ def critic_measures(
     gate = critic_gate(table, "proto_net")
     scores = dict(H12=proto.accuracy, H12t=100*proto.training_accuracy.dropna())
     return found | {id: Measure(v.tolist(), "seeds", gate=gate) for id, v in scores.items() if len(v)}
+
+# %% ../../nbs/api/820_studies_critics.ipynb #crit-c2
+_CURVE_INKS = dict(zip(CRITICS, [*COLOURS.values()]))
+
+def critic_curves(
+    table,  # rows of results, some with a `curve`
+):
+    "A matplotlib figure: recognizability, and agreement on diversity, over steps; a line a training."
+    import matplotlib.pyplot as plt
+    measures = dict(accuracy="recognizability (%)", rho_simclr="Spearman of diversities with SimCLR's")
+    known = [r for r in table.to_dict("records") if isinstance(r.get("curve"), str)]
+    with style():
+        fig, axes = plt.subplots(1, 2, figsize=(8.2, 2.8))
+        for ax, (name, label) in zip(axes, measures.items()):
+            for n, r in enumerate(known):
+                looks, ink = {int(k): v[name] for k, v in json.loads(r["curve"]).items()}, _CURVE_INKS[r["critic"]]
+                first = all(o["critic"] != r["critic"] for o in known[:n])
+                ax.plot([*looks], [*looks.values()], lw=1.2, color=ink, label=CRITICS[r["critic"]] if first else None)
+                ax.plot(max(looks), looks[max(looks)], "o", ms=5, color=ink, mfc="white" if _gate_of(r) else ink)
+            ax.set(xscale="log", xlabel="training step", ylabel=label)
+        axes[1].legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
+    return fig
 
 # %% ../../nbs/api/820_studies_critics.ipynb #crit-x2
 def people_measures(
