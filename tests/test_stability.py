@@ -117,8 +117,9 @@ def test_hypotheses_on_tables_with_known_answers():
 def made_spreads(accuracy_of, sets=40):
     "Verdicts on spreads of made tables: two learners with one optimiser, the design of our own rows."
     names = ["learner", "launch", "configuration", "seed", "repeat"]
-    plan = pd.MultiIndex.from_product([("a", "b"), (1, 2), range(3), range(3), (1, 2)], names=names).to_frame(index=False)
-    plan, random = plan.assign(optimizer="x"), np.random.default_rng(0)
+    levels = ("a", "b"), (1, 2), range(3), range(3), (1, 2)
+    plan = pd.MultiIndex.from_product(levels, names=names).to_frame(index=False).assign(optimizer="x")
+    random = np.random.default_rng(0)
     return [stability.setup_spreads(plan.assign(accuracy=.6 + accuracy_of(random, plan))) for _ in range(sets)]
 
 def test_spreads_are_seldom_called_what_they_are_not():

@@ -442,6 +442,7 @@ def _mark(ax, at, rows, part, colour, label, lying=False):
     bar = {"xerr" if lying else "yerr": [[e.value - e.low], [e.high - e.value]]}
     ax.errorbar(**where, **bar, fmt="o", ms=5, color=colour, capsize=2, mfc=fill, label=label + word)
 
+# %% ../../nbs/api/840_studies_bongard.ipynb #bong-p1
 def _solver_panel(ax, table, part, variant):
     "One part of Table 2 or 3."
     printed = printed_accuracies(variant)

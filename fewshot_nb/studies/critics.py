@@ -16,24 +16,22 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 import numpy as np, torch
 from jaxtyping import Float, Int
-from torch import Tensor
 from scipy.stats import t as student
-from .. import core
+from torch import Tensor
 from ..claims.gates import brevity_gate, first_gate, training_gate
 from ..claims.rules import Estimate, Measure, mean_estimate
-from ..core import InputError, choose, read_arrays, rng, save_arrays, settings_from
+from ..core import InputError, choose, device as find_device, read_arrays, rng, save_arrays, settings_from
 from ..data.source import characters
 from .generation import critic_features, fit_and_judged, human_measures, setting_digest
 from ..metrics import measure_agreement, balanced_tasks, diversity, features_of, prototype_index
 from ..models.core import embed, parameter_count
-from ..models.critics import read_critics, critic_flops
+from ..models.critics import critic_flops, fresh_critic, read_critics
 from ..models.heads import prototype_logits
 from ..samplers import TaskBatch
 from .generators import counted_in
 from ..train.classifier import train_classifier
 from ..train.loop import judged_in_stretches
 from ..train.simclr import train_simclr
-from ..models.critics import fresh_critic
 from ..train.proto_net import train_proto_net
 from ..train.schedules import hold_then_fall
 from ..train.maml import MAML, critic_from_maml, train_maml
@@ -276,25 +274,28 @@ def critic_row(
     **fixed,  # settings shared by the whole grid
 ) -> dict:
     "One row of `exp_diversity`: train a critic and let it judge people's drawings of the test characters."
-    s, device, folder = critic_settings({**fixed, **setting}), core.device(device), folder and Path(folder)
+    s, device, folder = critic_settings({**fixed, **setting}), find_device(device), folder and Path(folder)
     fit, judged = (b.to(device) for b in fit_and_judged(s.image_size, str(data)))
     features, prototypes = human_features_and_prototypes(str(data), critics, None, str(device))
-    every = characters(s.image_size, data=str(data)) if s.critic == "classifier" else None
     name = f"{s.critic}-seed{s.seed}-{setting_digest(asdict(s) | dict(source=fit.source))}"
     checkpoint = folder and folder/"checkpoints"/f"{name}.pt"
     tasks = prototype_tasks(judged, prototypes, min(20, s.way), s.appearances)
-    def measured(judge, net):
-        return class_measures(judge, net, judged, tasks, "features" if s.critic == "classifier" else "embedding")
-    def look(trained): return _at_a_look(measured(*trained), tasks, features)
-    (judge, net), state, curve = train_with_looks(s, fit, every, device, checkpoint, look)
-    measures = measured(judge, net)
+    layer = "features" if s.critic == "classifier" else "embedding"
+    def measured(trained): return class_measures(*trained, judged, tasks, layer)
+    def look(trained): return _at_a_look(measured(trained), tasks, features)
+    trained, state, curve = train_with_looks(s, fit, _every_character(s, data), device, checkpoint, look)
+    measures = measured(trained)
     curve = dict(curve=json.dumps(curve | {state.step: _at_a_look(measures, tasks, features)})) if s.looks else {}
     if folder: _keep(folder, name, measures, checkpoint)
-    return dict(asdict(s), steps=state.step, parameters=parameter_count(judge), **_mean_measures(measures, tasks),
+    return dict(asdict(s), steps=state.step, parameters=parameter_count(trained[0]), **_mean_measures(measures, tasks),
                 **_training_measures(s, state), **_likeness(measures, features), **curve, seconds=state.seconds,
                 step_seconds=state.seconds/max(1, state.step), source=fit.source, classes_file=f"{name}.npz")
 
 # %% ../../nbs/api/820_studies_critics.ipynb #be63e240
+def _every_character(s, data):
+    "The characters of the classifier; others do without."
+    return characters(s.image_size, data=str(data)) if s.critic == "classifier" else None
+
 def _mean_measures(measures, tasks):
     "Means over classes, accuracy in %."
     accuracy = measures["accuracy"]
@@ -316,6 +317,7 @@ def _likeness(measures, features):
     found = {k: measure_agreement(measures["diversity_std"], diversity(f), draws=0) for k, f in features.items()}
     return {f"rho_{k}": a.spearman for k, a in found.items()}
 
+# %% ../../nbs/api/820_studies_critics.ipynb #crit-k1
 def _at_a_look(measures, tasks, features):
     "What a look on the way notes."
     found = dict(accuracy=_mean_measures(measures, tasks)["accuracy"], **_likeness(measures, features))
@@ -426,7 +428,7 @@ def human_drawings(
     "What Fig. 2 and S1 to S6 show of people's drawings of the test characters; computed once, then read."
     path = Path(folder)/"people.npz"
     if not path.is_file():
-        where = str(core.device(device))
+        where = str(find_device(device))
         features, prototypes = human_features_and_prototypes(str(data), critics, None, where)
         bank = fit_and_judged(50, str(data))[1]
         save_arrays(path, **_human_arrays(bank, features, prototypes, concepts, drawings))
@@ -579,7 +581,7 @@ def people_measures(
     device="auto",  # where to compute
 ) -> dict:  # id of a claim -> `Measure`
     "What people's drawings show to the pair at hand: counts, values, and intervals over people (H13, E5, E5s)."
-    where = str(core.device(device))
+    where = str(find_device(device))
     people = human_measures(data, critics, where)
     features, _ = human_features_and_prototypes(str(data), critics, None, where)
     bank = fit_and_judged(50, str(data))[1]

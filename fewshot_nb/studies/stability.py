@@ -9,7 +9,7 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA',
            'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
            'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses',
            'setup_spreads', 'DeterminismSettings', 'determinism_row', 'SearchSettings', 'protonet_row', 'learner_label',
-           'setup_label', 'stability_measures', 'learner_measures', 'published_comparisons', 'published_plan',
+           'setup_label', 'stability_measures', 'measures_of_learner', 'published_comparisons', 'published_plan',
            'published_power', 'comparison_panels', 'run_panels', 'curve_panels', 'spread_panel', 'determinism_table',
            'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'search_measures']
 
@@ -592,7 +592,7 @@ def stability_measures(
 # %% ../../nbs/api/845_studies_stability.ipynb #stab-a2
 _OF_A_LEARNER = "T5", "T5r", "T5e", "H1", "H2", "H3", "H3p"  # T6 compares learners
 
-def learner_measures(
+def measures_of_learner(
     rows: pd.DataFrame,  # rows of `stability_row` with their settings
     learner: str,  # one of the rows': "protonet"
 ) -> dict:  # id of a claim -> `Measure`
