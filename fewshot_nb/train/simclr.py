@@ -100,11 +100,19 @@ def corner_moves(
     inward = _whole_number((n, 4, 2), int(d.perspective*(size//2)), g)
     return inward*torch.tensor([[1, 1], [-1, 1], [-1, -1], [1, -1]], device=g.device)
 
+# %% ../../nbs/api/385_train_simclr.ipynb #simc-f2
+def _three_on_a_line(moves, size):
+    "Which moves (n, 4, 2) leave three corners on one line; exact in whole pixels."
+    at = moves + moves.new_tensor([[0, 0], [1, 0], [1, 1], [0, 1]])*(size - 1)
+    (x, y), (along, up) = (at.roll(-1, 1) - at).unbind(-1), (at.roll(-2, 1) - at).unbind(-1)
+    return (x*up == y*along).any(1)
+
 def perspective_matrix(
     moves: Float[Tensor, "n 4 2"],  # of corner_moves, in pixels
     size: int,  # side in pixels
 ) -> Float[Tensor, "n 3 3"]:
-    "Where a view looks whose corners show the image's corners after `moves`."
+    "Where a view looks whose corners show the image's corners after `moves`; as it is where three lie on a line."
+    moves = moves.masked_fill(_three_on_a_line(moves, size)[:, None, None], 0)
     n, corners = len(moves), moves.new_tensor([[0, 0], [1, 0], [1, 1], [0, 1]])*(size - 1)/size
     x, y = (corners + moves/size).unbind(-1)
     u, v = corners.expand(n, 4, 2).unbind(-1)
