@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['NOT_MEASURED', 'JUDGED_METHODS', 'MIS_SET', 'pooled_cells', 'share_of_cells', 'every_cell', 'share_measure',
-           'realistic_measures', 'evenness', 'curve_measures', 'imbalance_measures', 'parameter_ranges',
+           'shot_gains', 'realistic_measures', 'evenness', 'curve_measures', 'imbalance_measures', 'parameter_ranges',
            'mis_set_ranges', 'sweep_measures']
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #2b9c82fd
-import functools
+import functools, itertools
 import numpy as np, pandas as pd
 from scipy import stats
 from .. import inference
@@ -72,11 +72,12 @@ def every_cell(
     rows,  # as for `pooled_cells`
     column: str,  # as there
     unit: str = "class",  # as there
+    sign: float = 1.,  # as there
 ) -> dict:  # "grocery 1-shot" -> `Estimate`, in points
     "A difference in each cell, by name: a claim on every cell is judged by all of them."
     halves = _half_widths(rows, column, unit)
     return {f"{r.features} {r.shot}-shot": Estimate(v, v - h, v + h) for r, v, h in
-            zip(rows.itertuples(), 100*rows[column], 100*halves)}
+            zip(rows.itertuples(), 100*sign*rows[column], 100*halves)}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #27ed2a03
 @functools.lru_cache(maxsize=64)
@@ -141,6 +142,25 @@ def _claims_on_all_methods(rows):
             "V9": share_measure(below, "versus", -1, len(INDUCTIVE_METHODS),
                                 (len(compared), len(NOT_MEASURED)), NOT_MEASURED)}
 
+# %% ../../nbs/api/832_studies_realistic_claims.ipynb #real-v2
+def shot_gains(
+    rows,  # of one method in `exp_realistic`, with intervals over classes
+) -> dict:  # "grocery 1 to 5 shots" -> `Estimate`, in points
+    "What each increase of shots gains, bank by bank."
+    found = {}
+    for bank, cells in rows.sort_values("shot").groupby("features"):
+        for a, b in itertools.pairwise(cells.itertuples()):
+            gain, half = 100*(b.accuracy - a.accuracy), 100*(a.accuracy_over_class + b.accuracy_over_class)
+            found[f"{bank} {a.shot} to {b.shot} shots"] = Estimate(gain, gain - half, gain + half)
+    return found
+
+def _claims_on_shots(rows):
+    "V24 and V27, where there are 20 shots."
+    if 20 not in set(rows["shot"]): return {}
+    laplacian = rows[rows.method == "laplacianshot"]
+    changes = {f"{n}-shot": pooled_cells(laplacian[laplacian["shot"] == n], "change") for n in (1, 20)}
+    return {"V24": shot_gains(rows[rows.method == "alpha-tim"]), "V27": changes}
+
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #f6d8dfea
 def realistic_measures(
     rows,  # of `exp_realistic`, with intervals over classes
@@ -152,7 +172,8 @@ def realistic_measures(
         "V10": _pooled(rows, "tim original", "change", -1),
         "V11": {f"lambda {n}": _pooled(rows, m, "behind", -1) for n, m in variants.items()},
         "V12": {n: _pooled(rows, f"tim {n}", "beyond", -1) for n in ("tuned", "original")},
-        "V26": every_cell(rows[rows.method == "tim"], "behind")}
+        "V10u": every_cell(rows[rows.method == "tim original"], "change", sign=-1),
+        "V26": every_cell(rows[rows.method == "tim"], "behind"), **_claims_on_shots(rows)}
     shares = {"V7": share_measure(alpha, "versus", chances=len(INDUCTIVE_METHODS))}
     measures = {id: Measure(value, unit="classes") for id, value in found.items()}
     return {**measures, **shares, **_claims_on_all_methods(rows)}
