@@ -108,7 +108,7 @@ def image_flops(
     with FlopCounterMode(display=False) as counter: net(torch.zeros(1, channels, side, side, device="meta"))
     return counter.get_total_flops()
 
-_BASE_IMAGES = 30_500  # of tiny-tiered, where a row does not say how many there are
+_BASE_CLASSES, _OF_A_CLASS = 61, 500  # of tiny-tiered, where a row does not say how many images there are
 
 @counted_in("floating-point operations")
 def base_training_flops(
@@ -116,7 +116,7 @@ def base_training_flops(
 ) -> float:
     "Floating-point operations of a base training."
     s = {**vars(BaseSetting()), **setting}
-    each = s["classes"]*s["per_class"] or s.get("base_images") or _BASE_IMAGES
+    each = s.get("base_images") or (s["classes"] or _BASE_CLASSES)*(s["per_class"] or _OF_A_CLASS)
     return 3.*image_flops(s["backbone"], int(s["crop"]))*each*s["epochs"]
 
 # %% ../../nbs/api/847_studies_base_training.ipynb #1b23e801
