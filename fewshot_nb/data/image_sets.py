@@ -68,6 +68,8 @@ def _read_image(file, size) -> ReadImage:
         with Image.open(io.BytesIO(content)) as image:
             if image.width*image.height > _MOST_PIXELS:
                 return ReadImage(path, why=f"it has {image.width} x {image.height} pixels, too many for a photograph")
+            if image.mode == "F":
+                return ReadImage(path, why="its pixels are floating-point numbers of no known range, save it as 8 bits")
             return ReadImage(path, central_square(image, size), "", unusual_kind(image), min(image.size))
     except (*ARCHIVE_ERRORS, ValueError, MemoryError) as e:  # Pillow has its own errors for each kind of damage
         why = "it is no image" if isinstance(e, Image.UnidentifiedImageError) else str(e) or type(e).__name__
@@ -218,10 +220,17 @@ def _decoded_set(place, size, what, wanted, groups, wordnet, skip_broken, enlarg
     if wanted is None: _check_some(images, place, wordnet)
     sound = _sound(images, size, what, skip_broken, enlarge)
     places = [p for r in sound if (p := image_place(r.path, wordnet))]
+    _tell_lost({p.name for r in images if (p := image_place(r.path, wordnet))} - {p.name for p in places}, what)
     of = {p.name: p for p in places} if wanted is not None else places_of_classes(places)
     found = _assembled(sound, of if wanted is None else _listed(of, wanted, groups, what), wordnet, what)
     found.blown_up = sum(r.side < size for r in sound)
     return found
+
+def _tell_lost(classes, what):
+    "Name the classes of which no image could be read."
+    if classes:
+        warnings.warn(f"Classes of {what} without an image that can be read are left out whole: "
+                      f"{len(classes)}, the first is {min(classes)!r}.")
 
 def _check_some(images, place, wordnet):
     "Refuse a place without images, and images without a class."

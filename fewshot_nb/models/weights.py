@@ -35,8 +35,8 @@ def filled(
     model: nn.Module,  # an untrained network; it gets the tensors
     tensors: dict,  # by name, as in its `state_dict`
     path,  # where they come from, for the message
-    fits: str = "its own card",  # what they should fit, for the message
-    remedy: str = "copy or train it anew",  # what the sentence advises
+    fits: str = "the network it is put into",  # what they should fit, for the message
+    remedy: str = "build the one that its card names, or copy the file anew",  # what the sentence advises
 ) -> nn.Module:
     "`model` with `tensors` put in, in evaluation mode, without gradients; what does not fit is an `InputError`."
     want = model.state_dict()

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, device as find_device
 from ..data.augmentation import Augmentation, augmented
-from ..models.core import embed, fresh
+from ..models.core import embed, fresh, parameter_count
 from ..models.residual import photograph_backbone
 from .loop import State, Watch, descend, epoch_batch, run_steps
 from .proto_net import few_shot_accuracy
@@ -137,6 +137,7 @@ def train_backbone(
     _check_base_training(model, bank, validation, batch, lr, how)
     epoch = bank.n//batch
     steps = 90*epoch if steps is None else steps
+    if steps < 1: raise InputError(f"steps={steps} trains nothing: take 1 or more, or None for the paper's 90 epochs.")
     schedule = schedule or milestones(steps, .1, (45/90, 66/90))
     bank, model = bank.to(where), model.to(where).train()
     head = fresh(nn.Linear, seed, in_features=model.dim, out_features=bank.classes).to(where)
@@ -145,7 +146,8 @@ def train_backbone(
     state = State(seed, where, model=model, head=head, optimizer=optimizer, watch=Watch())
     looks = {s for s in range(how.look*epoch, steps + 1, how.look*epoch)} | {steps}
     rates = [lr*schedule(s) for s in range(0, steps + 1, max(1, steps//4))]
-    known = dict(asdict(how), backbone=f"{type(model).__name__} {model.dim}", trainer="base", steps=steps, batch=batch,
+    about = f"{type(model).__name__} {model.dim}, {parameter_count(model):,} parameters"  # two stems differ in these
+    known = dict(asdict(how), backbone=about, trainer="base", steps=steps, batch=batch,
                  rates=rates, samples=bank.n, validation=None if validation is None else validation.n)
     watch = dict(watch=_base_look(bank, validation, how), look=looks) if validation is not None else {}
     loop = dict(dict(desc="base training", log=min(50, epoch)), **watch, **loop)
