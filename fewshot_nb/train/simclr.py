@@ -111,7 +111,7 @@ def perspective_matrix(
     moves: Float[Tensor, "n 4 2"],  # of corner_moves, in pixels
     size: int,  # side in pixels
 ) -> Float[Tensor, "n 3 3"]:
-    "Where a view looks whose corners show the image's corners after `moves`; as it is where three lie on a line."
+    "Where a view looks whose corners show the image's corners after `moves`; as it is where there is none."
     moves = moves.masked_fill(_three_on_a_line(moves, size)[:, None, None], 0)
     n, corners = len(moves), moves.new_tensor([[0, 0], [1, 0], [1, 1], [0, 1]])*(size - 1)/size
     x, y = (corners + moves/size).unbind(-1)
@@ -120,9 +120,10 @@ def perspective_matrix(
     # two equations for each corner: where it is seen, along x and along y
     along_x = torch.stack([x, y, one, zero, zero, zero, -u*x, -u*y], -1)
     along_y = torch.stack([zero, zero, zero, x, y, one, -v*x, -v*y], -1)
-    h = torch.linalg.solve(torch.cat([along_x, along_y], 1), torch.cat([u, v], 1))
+    h, singular = torch.linalg.solve_ex(torch.cat([along_x, along_y], 1), torch.cat([u, v], 1))
     units = torch.tensor([size, size, 1.], device=moves.device)
-    return torch.cat([h, one[:, :1]], 1).unflatten(1, (3, 3))*units[:, None]/units
+    found = torch.cat([h, one[:, :1]], 1).unflatten(1, (3, 3))*units[:, None]/units
+    return torch.where(singular[:, None, None] > 0, torch.eye(3, device=moves.device), found)
 
 # %% ../../nbs/api/385_train_simclr.ipynb #c9fbcd1a
 def warp(
