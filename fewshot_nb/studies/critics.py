@@ -560,10 +560,10 @@ def critic_curves(
 ):
     "A matplotlib figure: recognizability, and agreement on diversity, over steps; a line a training."
     import matplotlib.pyplot as plt
-    measures = dict(accuracy="recognizability (%)", rho_simclr="Spearman of diversities with SimCLR's")
+    measures = dict(accuracy="recognizability (%)", rho_simclr="Spearman with SimCLR's")
     known = [r for r in table.to_dict("records") if isinstance(r.get("curve"), str)]
     with style():
-        fig, axes = plt.subplots(1, 2, figsize=(8.2, 2.8))
+        fig, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
         for ax, (name, label) in zip(axes, measures.items()):
             for n, r in enumerate(known):
                 looks, ink = {int(k): v[name] for k, v in json.loads(r["curve"]).items()}, _CURVE_INKS[r["critic"]]
@@ -571,6 +571,8 @@ def critic_curves(
                 ax.plot([*looks], [*looks.values()], lw=1.2, color=ink, label=CRITICS[r["critic"]] if first else None)
                 ax.plot(max(looks), looks[max(looks)], "o", ms=5, color=ink, mfc="white" if _gate_of(r) else ink)
             ax.set(xscale="log", xlabel="training step", ylabel=label)
+            ax.set_xticks([500, 1000, 2000, 5000], ["500", "1,000", "2,000", "5,000"])
+            ax.minorticks_off()
         axes[1].legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
 
