@@ -40,8 +40,27 @@ def test_a_row_with_a_curve_is_judged_by_it():
     for name in GENERATED:
         table = committed(name)
         for row in table[~curveless(table)].to_dict("records"):
-            assert row["gate"] == generator_claims.training_gate(row["curve"], generator_claims.PLANE_MARGINS)
+            moving = generator_claims.training_gate(row["curve"], generator_claims.PLANE_MARGINS)
+            assert row["gate"] == moving or not moving
             assert "no learning curve" not in row["gate"]
+
+def test_a_flat_curve_of_a_stub_is_no_training():
+    "Recognized in 6 to 28 % after 300 to 1,500 steps, these four were the only marks that stood filled beside people."
+    stubs = {("exp_latent", "da-gan-rn"): 5.8, ("exp_latent", "da-gan-un"): 27.8, ("exp_latent", "vae-stn"): 15.3,
+             ("exp_attention", "vae-stn"): 13.1}
+    for (name, model), percent in stubs.items():
+        table = committed(name, model=model)
+        row = table[table.recognizability.round(1) == percent].iloc[0]
+        assert generator_claims.training_gate(row.curve, generator_claims.PLANE_MARGINS) == ""
+        assert "published images, where 1% are needed" in row.gate
+    hours = committed("exp_beta", profile="hours")
+    assert (hours.gate == "").sum() == 11 and hours.gate.str.contains("moves").sum() == 13
+
+def test_a_reason_is_counted_by_itself():
+    table = committed("exp_models", profile="hour")
+    assert curveless(table).sum() == 4
+    told = generator_claims.sweep_gate(table)
+    assert "no learning curve (12 of 12" not in told and "for other reasons" in told
 
 BETAS = .25, .5, 1., 1.5, 2., 3., 4., 5.
 
@@ -55,7 +74,7 @@ def swept(seeds, moved=1., model="vae-ns", last=BETAS):
             half = dict(diversity=d + .01, recognizability=r - moved)
             curve = {"2500": half, "5000": half, "10000": dict(diversity=d, recognizability=r)}
             rows.append(dict(model=model, beta=beta, seed=seed, diversity=d, recognizability=r, steps=10_000,
-                             epochs=None, curve=json.dumps(curve)))
+                             epochs=None, images=1_600_000, curve=json.dumps(curve)))
     return generator_claims.with_gates(pd.DataFrame(rows))
 
 def judged_sweep(table, model="vae-ns", **more):
@@ -138,7 +157,7 @@ def test_what_a_gate_holds_back_is_drawn_hollow():
     assert plots.mark_face(pd.DataFrame(dict(gate=["", "still training: no learning curve"])), "red") == "white"
 
 LOST = ["S1", "S2", "E2", "F3s", "N6", "F1", "M1r", "E3d", "M6", "O1"]  # verdicts that short trainings cannot bear
-SHORT = ["laptop", "laptop_stn", "hour"]  # profiles whose rows carry no learning curve
+SHORT = ["laptop", "laptop_stn", "hour"]  # profiles with rows that carry no learning curve
 
 @pytest.mark.parametrize("id", LOST)
 def test_verdicts_that_the_rows_could_not_bear_are_gone(id):

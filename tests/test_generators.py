@@ -2,11 +2,13 @@
 models, and what is refused."""
 import os, signal, subprocess, sys, time
 
-import pytest, torch
+import pandas as pd, pytest, torch
 
 from fewshot_nb import metrics
 from fewshot_nb.studies import generators
 from fewshot_nb.engine import results
+from fewshot_nb.engine.results import committed_rows
+from fewshot_nb.models.weights import own_folder
 from fewshot_nb.core import InputError, threads, torch_rng
 from fewshot_nb.data.bank import Bank
 from fewshot_nb.studies.generators import GENERATORS, generator_settings, make_generator, train_one_shot_generator
@@ -171,3 +173,15 @@ def test_the_models_that_the_package_ships(model):
     assert card["source"] == "omniglot" and drawn.shape == (2, 8, 1, 28, 28) and drawn.isfinite().all()
     own, other = ((drawn.mean(1)[i, 0]*(shown[i, 0] - shown[1 - i, 0])).sum() for i in (0, 1))
     assert own > 0 and other > 0  # each looks more like what it was shown than like the other
+
+@pytest.mark.parametrize("model", GENERATORS)
+def test_a_card_says_what_the_weights_and_their_row_say(model):
+    net, header = generators.shipped_generator(model)
+    card = (own_folder()/f"{model.replace('-', '_')}.md").read_text(encoding="utf-8")
+    rows = pd.concat([committed_rows("exp_models"), committed_rows("exp_beta")])
+    row = rows[rows.sheet == header["sheet"]].iloc[0]
+    for name in ("diversity", "recognizability"): assert float(header[name]) == pytest.approx(row[name], abs=1e-6)
+    assert f"diversity {row.diversity:.3f} (people" in card and f"recognizability {row.recognizability:.1f} % (" in card
+    assert f"| {sum(p.numel() for p in net.parameters()):,} (the paper's" in card
+    assert f"{row.steps:,.0f}, {row.images:,.0f} images in all" in card
+    assert f'shipped_generator("{model}")' in card and all(f"\n| {k} |" in card for k in ("curve", "cost", "goal"))

@@ -152,6 +152,10 @@ def keep(
     "Copy a profile's rows and verdicts into the committed evidence, from which notebook and site are drawn."
     folder, target = self.folder(profile, out, source), evidence_folder(self.name)
     keys = json.loads((folder/"belongs_to.json").read_text(encoding="utf-8"))["keys"]
+    results = Results(folder, self.name, self.version, keys, content=content)
+    if not len(results.read()):
+        raise InputError(f"{str(folder)!r} has no row with content={content!r}: give the fingerprint of the data "
+                         "that its rows were computed from, or open the experiment there and keep that.")
     target.mkdir(parents=True, exist_ok=True)
     judged = folder/"claims.parquet"
     if judged.is_file():
@@ -160,7 +164,6 @@ def keep(
         place = target/file.relative_to(folder)
         place.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, place)
-    results = Results(folder, self.name, self.version, keys, content=content)
     return results.export(target/f"{profile}-{source}.parquet")
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #31484d00

@@ -61,6 +61,7 @@ def _range_text(expected, tolerance):
     low, high = expected.split("..")
     if low and high:
         return f"{_exact_text(low)} to {_exact_text(high)}"
+    if low.startswith(">"): return f"more than {_exact_text(low[1:])}"
     return f"at least {_exact_text(low)}" if low else f"at most {_exact_text(high)}"
 
 def _list_text(expected, tolerance):

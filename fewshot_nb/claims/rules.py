@@ -125,7 +125,10 @@ def gate_verdict(
 
 # %% ../../nbs/api/700_claims_rules.ipynb #90acf25f
 def _number(text, default):
-    return float(text) if text.strip() else default
+    "An end of a region; `>0.5` leaves the half itself out, which is not most."
+    text = text.strip()
+    if text.startswith(">"): return float(np.nextafter(float(text[1:]), np.inf))
+    return float(text) if text else default
 
 def _value_region(expected, tolerance):
     "The region of a published number; a hair wider, so that rounding of floats does not decide."

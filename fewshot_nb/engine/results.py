@@ -467,7 +467,8 @@ def _name_others(self: Results, others, computed):
         if not left: continue
         what = f"rows of version {version}, this is version {self.version}"
         if version == self.version: what = "rows of other data"
-        warnings.warn(f"{', '.join(left)} in {str(self.folder)!r}: {what}; left alone, to be computed anew.",
+        some = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if left[3:] else "")
+        warnings.warn(f"{some} in {str(self.folder)!r}: {what}; left alone, to be computed anew.",
                       stacklevel=4)
 
 def _set_aside(path):

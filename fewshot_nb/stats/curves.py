@@ -214,7 +214,7 @@ def _over(ax, table, by, y, how, look):
     "One coordinate over the swept setting: models, mean curve and its standard deviation over seeds."
     t, c = seed_paths(table, by, how)
     c, ink = c[..., PLANE_AXES.index(y)], plots.COLOURS[look["colour"]]
-    ax.plot(table[by], table[y], look["marker"], ms=3.5, color=ink, mfc=plots.mark_face(table, ink), mew=.8)
+    plots.draw_marks(ax, table, by, y, look["marker"], ink, ms=3.5)
     ax.plot(t, c.mean(0), color=ink, lw=1.4, label=look["label"])
     if len(c) > 1:
         ax.fill_between(
@@ -227,8 +227,7 @@ def _through(ax, table, by, how, look, base):
     ax.errorbar(
         *mean.to_numpy().T, sd.recognizability, sd.diversity, fmt=look["marker"], color=ink, ms=3.5,
         mfc=plots.mark_face(table, ink), elinewidth=0.7, label=look["label"])
-    if base in mean.index:
-        ax.plot(*mean.loc[base], look["marker"], ms=9, color=ink, mfc=plots.mark_face(table, ink))
+    plots.draw_marks(ax, table, *PLANE_AXES, look["marker"], ink, by, base, ms=4.)
     line = seed_paths(table, by, how)[1].mean(0)
     ax.plot(*line.T, color=ink, lw=1.4)
     return line, ink

@@ -6,12 +6,12 @@
 __all__ = ['redrawn', 'prototype_picture', 'draw_variations', 'variations_sheet', 'draw_command']
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #2eda526c
-import math
+import math, unicodedata
 from pathlib import Path
 import numpy as np, torch
 from jaxtyping import Float
 from matplotlib.patches import Rectangle
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from scipy.spatial import cKDTree
 from torch import Tensor
 from ..core import InputError, choose, torch_rng, written_whole
@@ -24,10 +24,10 @@ from .generators import GENERATORS, read_generator, shipped_generator
 _LONG, _WIDE = 128, 136  # pixels of the longer side, and of the square, in which lines are thinned
 
 def _opened(path):
-    "Greys (H, W) from 0 to 1 of a picture, transparent parts as white paper."
+    "Greys (H, W) from 0 to 1 of a picture as a viewer turns it, transparent parts as white paper."
     if not path.is_file(): raise InputError(f"There is no picture at {str(path)!r}: check the path.")
     try:
-        with Image.open(path) as image: image = image.convert("RGBA")
+        with Image.open(path) as image: image = ImageOps.exif_transpose(image).convert("RGBA")
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError):
         raise InputError(f"{str(path)!r} cannot be read as a picture: give a PNG or JPEG file.") from None
     image.thumbnail((1024, 1024))
@@ -74,7 +74,7 @@ def prototype_picture(
     size: int = 28,  # side of the result in pixels
 ) -> Float[Tensor, "1 size size"]:  # greys from 0 (paper) to 1 (ink)
     "A picture or a character of a font as a generator wants to see it."
-    text = str(picture)
+    text = unicodedata.normalize("NFC", str(picture))  # an accent is typed as a character of its own by some keyboards
     if len(text) != 1: return redrawn(_centred(_opened(Path(picture)), repr(text)), size)
     from matplotlib.ft2font import FT2Font
     from matplotlib.font_manager import findfont

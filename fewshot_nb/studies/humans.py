@@ -162,21 +162,22 @@ def _concepts(exam, bank, features):
 STUDY = "exp_models", "exp_beta", "exp_context", "exp_attention", "exp_latent"
 
 def _each_once(parts):
-    "All rows, each training once: sweeps cross at a common setting, and what the package ships is of `exp_models`."
+    "All rows, each training once: sweeps cross at a common setting, and what the package ships was a row of one."
     every = pd.concat([p.dropna(axis=1, how="all") for p in parts if len(p)], ignore_index=True)
     lacking = [c for c in ("model", "made", "training", "sheet") if c not in every]
     every = every.reindex(columns=[*every.columns, *lacking])
     every["model"] = every.model.fillna("vae-ns")  # older rows know no other
+    shipped = every.made.eq("shipped")
     training = every.training.astype(object).fillna(every.sheet)  # a file name that tells settings and seed
-    one = pd.Series(list(zip(every.model, every.seed)), every.index)
-    shipped = every.made.eq("shipped") & one.isin(one[every.experiment == "exp_models"])
-    return every[~(shipped | training.notna() & training.duplicated())].reset_index(drop=True)
+    training[shipped] = [shipped_generator(m)[1]["sheet"] for m in every.model[shipped]]
+    every, training = (t.loc[shipped.sort_values(kind="stable").index] for t in (every, training))  # shipped ones last
+    return every[~(training.notna() & training.duplicated())].sort_index().reset_index(drop=True)
 
 def _parts(table, profile, out):
     "The table, and the rows of the study's other experiments: of the same profile, data and critics."
     ran, source, critics = (table[k].iloc[0] for k in ("profile", "data", "critics"))
-    # exp_beta has profiles of their own for VAE-STN, exp_models more seeds in an hour
-    alike = [ran, f"{ran}_stn", *(["hour"] if ran == "laptop" else [])]
+    # exp_beta has profiles of their own for VAE-STN; what ran longer on a laptop is a model of it, too
+    alike = [ran, f"{ran}_stn", *(["hour", "hours", "hours_stn"] if ran == "laptop" else [])]
     yield table
     for name in STUDY:
         if name not in experiments.experiment_names(): continue

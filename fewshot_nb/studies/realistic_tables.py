@@ -74,7 +74,7 @@ def units_table(
     names = {f"{column}_half": "± tasks", f"{column}_over_image": "± images", f"{column}_over_class": "± classes"}
     t = rows.set_index(["features", "shot", rows.method.map(method_label)])
     found = 100*t[[column, *(n for n in names if n in t)]].rename(columns={column: "points", **names})
-    return found.sort_index().round(2)
+    return found.sort_index()
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #2ef0a01a
 def room_table(

@@ -13,7 +13,7 @@ from scipy.stats import kendalltau
 from torch import Tensor
 from ..core import InputError, read_arrays
 from ..data.bank import Bank
-from ..plots import COLOURS, mark_face, model_look
+from ..plots import COLOURS, draw_marks, mark_face, model_look
 
 # %% ../../nbs/api/813_studies_second_look.ipynb #813a0005
 def _greys(bank):
@@ -118,7 +118,8 @@ def draw_opinions(
     for ax, (x, y) in zip(axes, pairs):
         for name, t in heard.groupby("model", sort=False):
             look, ink = model_look(name), COLOURS[model_look(name)["colour"]]
-            ax.plot(t[x], t[y], look["marker"], color=ink, mfc=mark_face(t, ink), ms=6, label=look["label"])
+            ax.plot([], [], look["marker"], color=ink, mfc=mark_face(t, ink), ms=6, label=look["label"])
+            draw_marks(ax, t, x, y, look["marker"], ink, ms=6.)
         y = y.removeprefix("sample_")
         ax.set(xlabel=f"{x} ({'%' if x == 'recognizability' else 'mean sd of features'})",
                ylabel=f"{y} (share of {'drawings' if y == 'precision' else 'people'})")
