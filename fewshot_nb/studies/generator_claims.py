@@ -19,11 +19,8 @@ from ..metrics import distance_to_humans
 from ..stats import curves
 from .generators import GENERATORS
 
-# %% ../../nbs/api/812_studies_generator_claims.ipynb #gclaims-006
-PLANE_MARGINS = dict(diversity=.15, recognizability=4.)  # of the last doubling: the tolerances of M2 to M5
-
+# %% ../../nbs/api/812_studies_generator_claims.ipynb #gclaims-p1
 _TRAINING_DRAWINGS = SimpleNamespace(n=29_460, classes=1473)  # of the weak split
-_GUESSED = 5.  # % of twenty classes
 
 @functools.lru_cache
 def published_images(
@@ -32,6 +29,10 @@ def published_images(
     "How many images the paper's training of a model sees."
     s = GENERATORS[model]()
     return s.epochs*s.steps_an_epoch(_TRAINING_DRAWINGS)*s.images
+
+# %% ../../nbs/api/812_studies_generator_claims.ipynb #gclaims-006
+PLANE_MARGINS = dict(diversity=.15, recognizability=4.)  # of the last doubling: the tolerances of M2 to M5
+_GUESSED = 5.  # % of twenty classes
 
 def _known(value): return value if value == value and value else 0
 
