@@ -332,9 +332,11 @@ def show_sheet(
 # %% ../../nbs/api/805_studies_generation.ipynb #curve-0011
 def learning_curves(
     table,  # rows of results, some with a column `curve`
-) -> pd.DataFrame:  # model, seed, steps, and the measures; empty where no row has a curve
+    settings: tuple = (),  # further columns to keep: ("beta",)
+) -> pd.DataFrame:  # model, seed, settings, steps, and the measures; empty where no row has a curve
     "A line for each point of each learning curve."
-    lines = [dict(model=r.get("model", "vae-ns"), seed=r["seed"], steps=int(step), **measures)
+    lines = [dict(model=r.get("model", "vae-ns"), seed=r["seed"], **{k: r[k] for k in settings}, steps=int(step),
+                  **measures)
              for r in table.to_dict("records") if isinstance(r.get("curve"), str)
              for step, measures in json.loads(r["curve"]).items()]
     return pd.DataFrame(lines)
