@@ -563,7 +563,7 @@ def critic_curves(
     measures = dict(accuracy="recognizability (%)", rho_simclr="Spearman with SimCLR's")
     known = [r for r in table.to_dict("records") if isinstance(r.get("curve"), str)]
     with style():
-        fig, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
+        fig, axes = plt.subplots(1, 2, figsize=(7.6, 2.5), layout="constrained")
         for ax, (name, label) in zip(axes, measures.items()):
             for n, r in enumerate(known):
                 looks, ink = {int(k): v[name] for k, v in json.loads(r["curve"]).items()}, _CURVE_INKS[r["critic"]]
