@@ -571,7 +571,8 @@ def critic_curves(
                 ax.plot([*looks], [*looks.values()], lw=1.2, color=ink, label=CRITICS[r["critic"]] if first else None)
                 ax.plot(max(looks), looks[max(looks)], "o", ms=5, color=ink, mfc="white" if _gate_of(r) else ink)
             ax.set(xscale="log", xlabel="training step", ylabel=label)
-            ax.set_xticks([500, 1000, 2000, 5000], ["500", "1,000", "2,000", "5,000"])
+            shown = [k for k in (500, 2000, 5000, 20_000) if ax.get_xlim()[0] <= k <= ax.get_xlim()[1]]
+            ax.set_xticks(shown, [f"{k:,}" for k in shown])
             ax.minorticks_off()
         axes[1].legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
