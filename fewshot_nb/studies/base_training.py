@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from torch.utils.flop_counter import FlopCounterMode
-from ..core import InputError, choose, settings_from
+from ..core import InputError, choose, content_digest, settings_from
 from ..data.augmentation import Augmentation
 from ..data.bank import Bank
 from ..data.features import PARTS
@@ -57,7 +57,8 @@ class BaseSetting:
     backbone: str = "resnet18"  # one of `BACKBONES`
     seed: int = 0  # of weights, batches and views
     image_size: int = 92  # side of the images as they are read
-    crop: int = 84  # side of the crops; validation and novel images are read at this size
+    crop: int = 84  # side of the crops
+    seen: int = 0  # side at which validation and novel images are read; 0: that of the crops
     epochs: int = 90  # passes through the base images
     batch: int = 256  # images of a step
     lr: float = .1  # at the beginning
@@ -66,6 +67,7 @@ class BaseSetting:
     jitter: float = .4  # of brightness, contrast and saturation
     schedule: str = "milestones"  # of the rate: milestones (a tenth at 45/90 and 66/90, the paper), or one_cycle
     nesterov: bool = False  # look ahead, as Nesterov does
+    precision: str = "float32"  # of a step, one of `PRECISIONS`; features are always in float32
     look: int = 2  # epochs between two looks at the validation classes
     tasks: int = 1000  # of a look; the novel classes get twice as many
     classes: int = 0  # of each part; 0: all
@@ -84,12 +86,12 @@ def base_training_banks(
     images: str,  # what `images_at_hand` says
     data,  # "auto", "glyphs", or a data folder
     image_size: int,  # side of the base images
-    crop: int,  # side of the others
+    seen: int,  # side of the others
     classes: int = 0,  # of each part; 0: all
     each: int = 0,  # images of a class; 0: all
 ) -> tuple:  # (base, validation, novel)
     "What is learned from, what is watched, and what is told at the end."
-    sizes = zip(PARTS, (image_size, crop, crop))
+    sizes = zip(PARTS, (image_size, seen, seen))
     if images == "glyphs":
         names = dict(base="train", validation="val", novel="test")
         banks = [characters(s, "vinyals", names[p], "glyphs", binary=False) for p, s in sizes]
@@ -149,25 +151,27 @@ def base_training_row(
     s = settings_from(BaseSetting, setting, ("image_size", "crop", "epochs", "batch", "look", "tasks"))
     choose(s.schedule, ("milestones", "one_cycle"), "schedule")
     which = images_at_hand(images, data)
-    base, validation, novel = base_training_banks(which, str(data), s.image_size, s.crop, s.classes, s.per_class)
+    seen = s.seen or s.crop
+    base, validation, novel = base_training_banks(which, str(data), s.image_size, seen, s.classes, s.per_class)
     epoch = base.n//s.batch
     if epoch < 1:
         raise InputError(f"batch={s.batch} is more than the {base.n} base images of {which}: take a smaller one.")
     model = photograph_backbone(s.backbone, (base.shape[0], s.crop, s.crop), s.seed)
+    embed(model, torch.zeros(1, base.shape[0], seen, seen))  # a Conv-4 refuses images of another size: now, not later
     views = Augmentation(area=(s.smallest, 1.), jitter=(s.jitter,)*3)
     how = BaseTraining(crop=s.crop, weight_decay=s.weight_decay, look=s.look, n_validation=s.tasks, augmentation=views,
-                       nesterov=s.nesterov)
+                       nesterov=s.nesterov, precision=s.precision, seen=s.seen or None)
     schedule = one_cycle(s.epochs*epoch) if s.schedule == "one_cycle" else None
-    name = "-".join(f"{k}={v}" for k, v in vars(s).items())
-    checkpoint = Path(folder)/"checkpoints"/f"{which}-{name}.ckpt"
+    name = f"{which}-{s.backbone}-seed{s.seed}-{content_digest(vars(s))[:16]}"
+    checkpoint = Path(folder)/"checkpoints"/f"{name}.ckpt"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     model, state = train_backbone(model, base, steps=s.epochs*epoch, lr=s.lr, batch=s.batch, seed=s.seed, device=device,
                                   checkpoint=checkpoint, validation=validation, how=how, log=epoch, desc=s.backbone,
                                   schedule=schedule)
-    told = _told(model, base, novel, s.crop, 2*s.tasks) | dict(train_seconds=state.seconds)
+    told = _told(model, base, novel, seen, 2*s.tasks) | dict(train_seconds=state.seconds)
     about = dict(parameters=parameter_count(model), base_images=base.n, base_classes=base.classes,
                  validation_classes=validation.classes, novel_classes=novel.classes)
-    place = Path(folder)/"weights"/f"{which}-{name}.safetensors"
+    place = Path(folder)/"weights"/f"{name}.safetensors"
     save_weights(model, place, dict(vars(s), images=which, **about, **told))
     checkpoint.unlink(missing_ok=True)
     return dict(about, **told, curve=json.dumps(_curve(state, epoch)))
@@ -179,7 +183,7 @@ def base_training_features(
 ) -> dict:  # the arrays of a features file: features (n, dim), labels, split, base
     "What a trained backbone says of the classes it has not learned."
     tensors, card = read_weights(weights)
-    side, read = int(card["crop"]), int(card["image_size"])
+    side, read = int(card.get("seen", 0)) or int(card["crop"]), int(card["image_size"])
     some = int(card["classes"]), int(card["per_class"])
     base, *others = base_training_banks(card["images"], str(data), read, side, *some)
     model = filled(photograph_backbone(card["backbone"], (base.shape[0], side, side), 0), tensors, weights)

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from ..core import InputError, device as find_device
+from ..core import InputError, choose, device as find_device
 from ..data.augmentation import Augmentation, augmented
-from ..models.core import embed, fresh, parameter_count
+from ..models.core import PRECISIONS, autocast, embed, fresh, parameter_count
 from ..models.residual import photograph_backbone
 from .loop import State, Watch, descend, epoch_batch, run_steps
 from .proto_net import few_shot_accuracy
@@ -28,9 +28,11 @@ class BaseTraining:
     nesterov: bool = False  # look ahead, as Nesterov does
     weight_decay: float = 1e-4  # L2 penalty of all weights
     crop: int | None = None  # side of the crops in pixels; None: that of the bank's images
+    seen: int | None = None  # side at which looks see images, those of the validation bank; None: as the crops
     augmentation: Augmentation = field(default_factory=Augmentation)  # of the crops
     look: int = 2  # epochs between two looks at the validation classes
     n_validation: int = 500  # tasks of a look
+    precision: str = "float32"  # of a step, one of `PRECISIONS`; looks are always in float32
 
 # %% ../../nbs/api/377_train_backbone.ipynb #1fda88e5
 def centred_embeddings(
@@ -71,6 +73,7 @@ def nearest_mean_accuracy(
 # %% ../../nbs/api/377_train_backbone.ipynb #66ddc41a
 def _check_base_training(model, bank, validation, batch, lr, how):
     "Refuse what cannot be trained."
+    choose(how.precision, PRECISIONS, "precision")
     if not lr > 0: raise InputError(f"lr={lr!r} is no learning rate: take a number above 0, such as 0.1.")
     if not 2 <= batch <= bank.n:
         raise InputError(f"batch={batch} must be 2 or more and at most the {bank.n} images to learn from.")
@@ -97,7 +100,8 @@ def _base_loss(bank, batch, seed, how):
     def loss(state):
         some = epoch_batch(bank.n, batch, seed, state.step)
         x = augmented(bank.take(some), crop, state.generator, how.augmentation)
-        logits = state.head(state.model(x.contiguous(memory_format=torch.channels_last)))
+        with autocast(how.precision, bank.device):
+            logits = state.head(state.model(x.contiguous(memory_format=torch.channels_last))).float()
         y = labels[some.to(bank.device)]
         right = (logits.argmax(1) == y).float().mean()
         return dict(loss=F.cross_entropy(logits, y, label_smoothing=how.smoothing), accuracy=right)
@@ -106,7 +110,7 @@ def _base_loss(bank, batch, seed, how):
 def _base_look(bank, validation, how):
     "What a look at the validation classes finds; its loss is the 5-shot error."
     def look(state):
-        mean = base_feature_mean(state.model, bank, how.crop)
+        mean = base_feature_mean(state.model, bank, how.seen or how.crop)
         found = nearest_mean_accuracy(state.model, validation, mean, n_tasks=how.n_validation)
         (one, one_se), (five, five_se) = found[1], found[5]
         scores = dict(loss=1 - five, one_shot=one, one_shot_se=one_se, five_shot=five, five_shot_se=five_se)
