@@ -144,7 +144,10 @@ BAD = [
     (["embed", "images", "--model", "torchvision:resnet18", "--weights", "random", "--out", "f.npz/o.npz"],
      "Cannot write to the folder 'f.npz'"),
     (["embed", "images", "--model", "torchvision:resnet18", "--weights", "broken.pth", "--out", "o.npz"],
-     "The weights 'broken.pth' cannot be read (Weights only load failed): save a plain state dict")]
+     "The weights 'broken.pth' cannot be read (Weights only load failed): save a plain state dict"),
+    (["embed", "images", "--model", "tiny-tiered-rn12", "--out", "o.npz"],
+     "1 of 1 images of 'images' cannot be read, the first is 'ant/1.png': mend or remove them"),
+    (["embed", "f.npz", "--model", "tiny-tiered-rn12", "--out", "o.npz"], "'f.npz' is a file, not a folder")]
 
 @pytest.mark.parametrize("args, words", BAD)
 def test_bad_input_is_one_sentence(args, words, tmp_path, monkeypatch):

@@ -498,7 +498,8 @@ def _draw(
 def _embed(
     folder: Annotated[Path, typer.Argument(help="A folder with a folder of images for each class.")],
     model: Annotated[str, typer.Option(
-        help="torchvision:resnet18, timm:NAME, open_clip:NAME, or module:function of your own.")],
+        help="torchvision:resnet18, timm:NAME, open_clip:NAME, module:function of your own, tiny-tiered-rn12 (ships "
+             "with the package), or a file of weights that exp_base_training wrote.")],
     out: Annotated[Path, typer.Option(help="The file of features to write.")] = Path("features.npz"),
     weights: Annotated[Optional[Path], typer.Option(
         help="A file with the weights, or random; default: the library's own, from its cache or the network.")] = None,

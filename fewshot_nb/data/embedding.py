@@ -12,8 +12,10 @@ import numpy as np, torch
 from torch import nn
 from ..core import (InputError, choose, content_digest, device as named_device, progress, writable,
                              written_whole)
-from .features import read_split
-from .image_sets import image_place, places_of_classes
+from .features import SHIPPED_FEATURES, feature_arrays, read_split
+from .image_sets import central_square, image_place, in_colour, places_of_classes
+from ..models.residual import trained_backbone
+from ..models.weights import own_folder
 
 # %% ../../nbs/api/135_data_embedding.ipynb #be27e27e
 _ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -23,6 +25,7 @@ def images_in(
 ) -> tuple:  # (paths below the folder, the class of each)
     "The images of a folder in order, and their classes."
     folder = Path(folder).expanduser()
+    if folder.is_file(): raise InputError(f"{str(folder)!r} is a file, not a folder of images: unpack it first.")
     if not folder.is_dir(): raise InputError(f"There is no folder {str(folder)!r}: check the path.")
     found = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.suffix.lower() in _ENDINGS)
     loose = [p for p in found if len(p.parts) == 1]
@@ -53,14 +56,17 @@ def parts_of_images(
 
 # %% ../../nbs/api/135_data_embedding.ipynb #e536a6b8
 def backbone_from(
-    name: str,  # "torchvision:resnet18", "timm:NAME", "open_clip:NAME", or "module:function" of your own
+    name: str,  # "torchvision:resnet18", "timm:NAME", "open_clip:NAME", "module:function", or a trained one of ours
     weights=None,  # a file with its state dict, or "random" for an untrained one; default: the library's own
 ) -> tuple:  # (a module from images to features, a transform from a PIL image to its input)
     "A backbone without its last layer, and how it wants its images."
+    if name in SHIPPED_FEATURES or name.endswith(".safetensors"): return _trained_here(name, weights)
     library, colon, which = name.partition(":")
     if not colon or not which:
+        near = difflib.get_close_matches(name, SHIPPED_FEATURES, n=1, cutoff=.4)
         raise InputError(f"The model {name!r} is not understood: write torchvision:resnet18, timm:NAME, "
-                         "open_clip:NAME or module:function.")
+                         f"open_clip:NAME, module:function, {(near or SHIPPED_FEATURES)[0]}, or a file of "
+                         "exp_base_training (*.safetensors).")
     make = dict(torchvision=_torchvision, timm=_timm, open_clip=_open_clip).get(library)
     if weights is not None: weights = "random" if str(weights) == "random" else _state(weights)
     with torch.random.fork_rng():
@@ -189,6 +195,21 @@ def _plain_transform():
     normal = t.Normalize([.485, .456, .406], [.229, .224, .225])
     return t.Compose([t.Resize(256), t.CenterCrop(224), t.ToTensor(), normal])
 
+# %% ../../nbs/api/135_data_embedding.ipynb #a73b95a4
+def _trained_here(name, weights):
+    "A backbone that exp_base_training made: the one that comes with the package, or a file of weights."
+    if weights is not None:
+        raise InputError(f"{name!r} has its weights already: leave weights= (--weights) out.")
+    shipped = own_folder()/f"{name.replace('-', '_')}.safetensors"
+    net, side, _ = trained_backbone(shipped if name in SHIPPED_FEATURES else Path(name).expanduser())
+    return net, lambda image: torch.from_numpy(central_square(image, side))/255
+
+def _learned_mean(model, parts) -> dict:
+    "What our shipped network says of its base classes, to centre on, where the images have none of their own."
+    if model not in SHIPPED_FEATURES or "base" in (parts or ()): return {}
+    return dict(base=feature_arrays(model)["base"])
+
+
 # %% ../../nbs/api/135_data_embedding.ipynb #1dcaf8a5
 PART = 256  # images between two writes
 
@@ -205,11 +226,13 @@ def embed_folder(
 ) -> Path:  # the file: features (n, dim) float32, labels, paths, and split where there are parts
     "Embed every image of a folder, and write features, classes and paths to one file."
     paths, labels = images_in(folder)
+    folder = Path(folder).expanduser()
     labels, parts_of = parts_of_images(paths, labels, split)
     out = Path(out).expanduser()
     if out.suffix != ".npz": raise InputError(f"out={out.name!r} must end in .npz: name such a file.")
     writable(out.parent, "the features", "choose another out")
     backbone, transform = backbone_from(model, weights)
+    if not skip_broken: _tell_broken(paths, np.array([_opens(folder/p) for p in paths]), folder, skip_broken)
     on = named_device(device)
     key = content_digest(paths, model, [t for _, t in sorted(backbone.state_dict().items())])[:12]
     parts = out.with_name(f".{out.stem}-{key}.parts")
@@ -218,15 +241,15 @@ def embed_folder(
         for start in range(0, len(paths), PART):
             some, file = paths[start:start + PART], parts/f"{start:08}.npz"
             if not file.is_file():
-                _write_part(file, *_embedded(backbone, transform, Path(folder), some, batch, on, skip_broken))
+                _write_part(file, *_embedded(backbone, transform, folder, some, batch, on, skip_broken))
             bar.update(len(some))
     found, read = zip(*map(_read_part, sorted(parts.iterdir())))
     read = np.concatenate(read)
     _tell_broken(paths, read, folder, skip_broken)
     x = np.concatenate([part for part in found if len(part)])
     columns = dict(labels=labels, paths=paths) | ({} if parts_of is None else dict(split=parts_of))
-    with written_whole(out) as part, open(part, "wb") as f:
-        np.savez(f, features=x, **{name: np.array(c)[read] for name, c in columns.items()})
+    columns = {name: np.array(c)[read] for name, c in columns.items()} | _learned_mean(model, parts_of)
+    with written_whole(out) as part, open(part, "wb") as f: np.savez(f, features=x, **columns)
     for file in parts.iterdir(): file.unlink()
     parts.rmdir()
     return out
@@ -253,11 +276,18 @@ def _embedded(backbone, transform, folder, paths, batch, on, skip_broken):
 def _image(path, skip_broken):
     "An image in colours; a file that is none is named, or None where such files are left out."
     from PIL import Image
-    try: return Image.open(path).convert("RGB")
+    try: return in_colour(Image.open(path))
     except OSError as e:
         if skip_broken: return None
         raise InputError(f"The image {str(path)!r} cannot be read ({e}): mend or remove it, or leave such images out "
                          "with --skip-broken.") from None
+
+def _opens(path) -> bool:
+    "Whether a file begins as an image does; its pixels are not looked at."
+    from PIL import Image
+    try:
+        with Image.open(path): return True
+    except OSError: return False
 
 def _tell_broken(paths, read, folder, skip_broken):
     "Say how many images were left out; refuse where that was not asked for, or where nothing is left."

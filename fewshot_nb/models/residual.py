@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BACKBONES', 'normalised_colours', 'ResNet12Block', 'PooledResNet12', 'PooledResNet18', 'WideBlock', 'WideResNet',
-           'Backbone', 'photograph_backbone']
+           'Backbone', 'photograph_backbone', 'trained_backbone']
 
 # %% ../../nbs/api/267_models_residual.ipynb #f8378c22
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ..core import InputError, choose
 from .backbones import Conv4
 from .core import fresh
+from .weights import filled, read_weights
 
 # %% ../../nbs/api/267_models_residual.ipynb #62f8ece0
 _MEAN, _DEVIATION = (.485, .456, .406), (.229, .224, .225)  # of ImageNet's red, green and blue
@@ -175,3 +176,16 @@ def photograph_backbone(
         raise InputError("A backbone looks at square images (channels, H, W), but the samples have the shape "
                          f"{tuple(shape)}: take a bank of images.")
     return fresh(make, seed, size=shape[1], channels=shape[0])
+
+# %% ../../nbs/api/267_models_residual.ipynb #1985e0a1
+def trained_backbone(
+    path,  # a file that `studies.base_training` wrote, as the one that comes with the package
+) -> tuple:  # (the network in evaluation mode, side in pixels at which it sees images, the card)
+    "A trained backbone for photographs, from its file of weights."
+    tensors, card = read_weights(path)
+    if "backbone" not in card:
+        raise InputError(f"{str(path)!r} has no card of a backbone: take a file that exp_base_training wrote.")
+    side = int(card.get("seen", 0)) or int(card["crop"])
+    channels = 1 if card.get("images") == "glyphs" else 3
+    return filled(photograph_backbone(card["backbone"], (channels, side, side)), tensors, path), side, card
+

@@ -19,8 +19,8 @@ from ..data.features import PARTS
 from ..data.photographs import find_photographs, photograph_bank
 from ..data.source import characters
 from ..models.core import embed, parameter_count
-from ..models.weights import filled, read_weights, save_weights
-from ..models.residual import BACKBONES, photograph_backbone
+from ..models.weights import save_weights
+from ..models.residual import BACKBONES, photograph_backbone, trained_backbone
 from ..plots import COLOURS, style
 from .generators import counted_in
 from ..train.backbone import BaseTraining, base_feature_mean, nearest_mean_accuracy, train_backbone
@@ -30,11 +30,12 @@ from ..train.schedules import one_cycle
 _SETS = "mini_imagenet", "tiered_imagenet", "tiny_tiered", "cub", "caltech101"  # in the order in which auto takes them
 
 def images_at_hand(
-    images: str = "auto",  # a set of photographs, or auto: the first that is there
+    images: str = "auto",  # a set of photographs, a folder or archive of one's own, or auto: the first set that is there
     data="auto",  # "auto", "glyphs", or a data folder
-) -> str:  # the name of a set, or glyphs
+) -> str:  # the name of a set, a whole path, or glyphs
     "The photographs that are meant here."
     if str(data) == "glyphs": return "glyphs"
+    if _is_own(images): return str(Path(images).expanduser().absolute())
     if images != "auto":
         find_photographs(images, data)
         return images
@@ -43,6 +44,13 @@ def images_at_hand(
         except InputError: continue
         return name
     return "glyphs"
+
+def _is_own(images) -> bool:
+    "Whether images are a folder or archive of one's own, and not a set with a name."
+    if images in (*_SETS, "auto", "glyphs"): return False
+    path = Path(images).expanduser()
+    if not path.exists() and len(path.parts) > 1: raise InputError(f"There is no {str(path)!r}: check the path.")
+    return path.exists()
 
 def base_training_source(
     data="auto",  # "auto", "glyphs", or a data folder
@@ -95,6 +103,7 @@ def base_training_banks(
     if images == "glyphs":
         names = dict(base="train", validation="val", novel="test")
         banks = [characters(s, "vinyals", names[p], "glyphs", binary=False) for p, s in sizes]
+    elif _is_own(images): banks = [Bank.from_folder(images, p, s) for p, s in sizes]
     else: banks = [photograph_bank(images, p, s, data) for p, s in sizes]
     return tuple(_some(b, classes, each) for b in banks)
 
@@ -162,7 +171,7 @@ def base_training_row(
     how = BaseTraining(crop=s.crop, weight_decay=s.weight_decay, look=s.look, n_validation=s.tasks, augmentation=views,
                        nesterov=s.nesterov, precision=s.precision, seen=s.seen or None)
     schedule = one_cycle(s.epochs*epoch) if s.schedule == "one_cycle" else None
-    name = f"{which}-{s.backbone}-seed{s.seed}-{content_digest(vars(s))[:16]}"
+    name = f"{Path(which).stem}-{s.backbone}-seed{s.seed}-{content_digest(vars(s))[:16]}"
     checkpoint = Path(folder)/"checkpoints"/f"{name}.ckpt"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     model, state = train_backbone(model, base, steps=s.epochs*epoch, lr=s.lr, batch=s.batch, seed=s.seed, device=device,
@@ -182,11 +191,9 @@ def base_training_features(
     data="auto",  # a data folder with the photographs it learned from
 ) -> dict:  # the arrays of a features file: features (n, dim), labels, split, base
     "What a trained backbone says of the classes it has not learned."
-    tensors, card = read_weights(weights)
-    side, read = int(card.get("seen", 0)) or int(card["crop"]), int(card["image_size"])
+    model, side, card = trained_backbone(weights)
     some = int(card["classes"]), int(card["per_class"])
-    base, *others = base_training_banks(card["images"], str(data), read, side, *some)
-    model = filled(photograph_backbone(card["backbone"], (base.shape[0], side, side), 0), tensors, weights)
+    base, *others = base_training_banks(card["images"], str(data), int(card["image_size"]), side, *some)
     names = [bank.names[c] for bank in others for c in bank.labels]
     parts = [part for bank, part in zip(others, list(PARTS)[1:]) for _ in range(bank.n)]
     found = torch.cat([embed(model, bank) for bank in others]).half()

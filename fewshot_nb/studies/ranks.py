@@ -14,20 +14,14 @@ from dataclasses import dataclass
 from scipy import stats
 from ..claims.rules import Measure
 from ..core import InputError, choose, content_digest, settings_from
-from ..data.bank import Bank
 from ..data.features import Features, features as read_features
-from ..data.photographs import photograph_bank
 from ..engine.results import committed_rows
 from ..evaluation.evaluate import evaluate
-from ..models.core import embed
-from ..models.residual import photograph_backbone
-from ..models.weights import filled, own_folder, read_weights
 from ..plots import COLOURS, style
 from ..samplers import TaskSpec
-from .named_features import data_folder
+from .named_features import data_folder, named_features
 from .realistic import quiet_redraws
 from .realistic_tables import method_label
-from ..train.backbone import base_feature_mean
 
 # %% ../../nbs/api/858_studies_ranks.ipynb #96010f4b
 CONTRASTS = {  # name -> the columns, or the kinds of queries, that are held against each other
@@ -92,16 +86,9 @@ def small_backbone_features(
     features: str,  # "grocery" or "caltech101"
     data="auto",  # a data folder with the photographs
 ) -> Features:
-    "A bank's novel photographs through the ResNet-12 that comes with the package, and its base mean."
+    "A bank's photographs through the ResNet-12 that comes with the package."
     choose(features, TWO_BACKBONES, "photographs with other backbones")
-    file = own_folder()/"tiny_tiered_rn12.safetensors"
-    tensors, card = read_weights(file)
-    side = int(card["crop"])
-    net = filled(photograph_backbone(card["backbone"], (3, side, side), 0), tensors, file)
-    base, novel = (photograph_bank(features, part, side, data_folder(data)) for part in ("base", "novel"))
-    bank = Bank(embed(net, novel), novel.labels, novel.groups, novel.names, novel.group_names,
-                f"{features} through our ResNet-12")
-    return Features(bank, None, base_feature_mean(net, base))
+    return named_features(f"{features}-rn12", data)
 
 # %% ../../nbs/api/858_studies_ranks.ipynb #6ac0be15
 @functools.lru_cache(2)

@@ -17,7 +17,7 @@ from scipy import stats
 from .. import inference
 from ..core import InputError, choose, content_digest, settings_from
 from ..data.features import SHIPPED_FEATURES
-from .named_features import FEATURE_SETS, feature_source, named_features
+from .named_features import CROSS_DOMAIN, FEATURE_SETS, feature_source, named_features
 from ..evaluation.evaluate import evaluate, method_parameters
 from ..evaluation.intervals import over_images, over_tasks, paired
 from ..evaluation.tuning import BALANCE_PARAMETERS, tune_method
@@ -51,9 +51,10 @@ def method_variant(
 def rows_by_backbone(
     rows: pd.DataFrame,  # of a realistic experiment, with `features`: the bank of a row
 ) -> dict:  # backbone -> its rows
-    "Rows that can be pooled, by backbone: first our ResNet-12 on photographs, then the saturated MobileNet."
-    ours = rows.features.isin(SHIPPED_FEATURES)
-    kinds = {"ResNet-12 at 32 px": rows[ours], "MobileNet-v1": rows[~ours]}
+    "Rows that can be pooled, by backbone: our ResNet-12 on photographs, there and elsewhere, then saturated networks."
+    ours, elsewhere = rows.features.isin(SHIPPED_FEATURES), rows.features.isin(CROSS_DOMAIN)
+    kinds = {"ResNet-12 at 32 px": rows[ours], "ResNet-12, other domain": rows[elsewhere],
+             "MobileNet-v1": rows[~ours & ~elsewhere]}
     return {name: part.reset_index(drop=True) for name, part in kinds.items() if len(part)}
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #b302057f
