@@ -4,6 +4,7 @@ and experiments compared with themselves."""
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,13 @@ import torch
 from scipy.stats import kstest
 
 from fewshot_nb.engine import determinism
+from fewshot_nb.engine.determinism import tensor_fingerprint
+from fewshot_nb.models.core import parameter_count
 from fewshot_nb.studies import stability
 from fewshot_nb.core import InputError, threads
 from fewshot_nb.stats.priors import note_design, published_space, read_prior, search_space, study_design
 from fewshot_nb.stats.mixed import lmm
+from fewshot_nb.train.episodic import episodes
 
 LEARNERS = ("ProtoNet", "MatchingNet", "TADAM")
 
@@ -79,6 +83,76 @@ def test_trainings_repeat_and_chance_is_only_rounding(learner):
         c, d = run(chance="rounding", repeat=1), run(chance="rounding", repeat=2)
         assert c["weights"] != d["weights"] and abs(c["accuracy"] - a["accuracy"]) < .2
         assert run(seed=4)["weights"] != a["weights"] != run(configuration=1)["weights"]
+
+def row_of(**settings): return stability.stability_row(TINY | settings, "glyphs", "cpu")
+
+def same_but_for_time(a, b): return {**a, "step_seconds": 0} == {**b, "step_seconds": 0}
+
+def test_fce_is_the_one_difference_of_the_two_matching_nets():
+    "`m-net-plain` is `m-net` without FCE: the same convolutions, and a support that the other classes do not move."
+    bank = stability.stability_banks("glyphs")[0]
+    made = {name: stability._fresh_learner(stability.StabilitySettings(name, width=8), bank).eval()
+            for name in ("m-net", "m-net-plain")}
+    fce, plain = made.values()
+    assert parameter_count(fce) - parameter_count(plain) == 28*8**2 + 24*8
+    assert all(torch.equal(a, b) for a, b in zip(fce.net.parameters(), plain.net.parameters(), strict=True))
+    random = torch.Generator().manual_seed(0)
+    support, query = (torch.randn(1, *shape, 8, generator=random) for shape in ((5, 1), (10,)))  # embedded
+    other = support.clone()
+    other[:, 4] *= -1
+    def moved(net):  # by how much the fifth class changes the odds of the first against the second
+        with torch.no_grad(): a, b = net.compare(support, query), net.compare(other, query)
+        return (a[..., 0] - a[..., 1] - b[..., 0] + b[..., 1]).abs().max()
+    assert moved(plain) < 1e-6 and moved(fce) > 1e-2
+
+def test_matching_net_without_fce_trains_as_a_row():
+    with threads(1): plain, again, fce = (row_of(learner=n) for n in ("m-net-plain", "m-net-plain", "m-net"))
+    assert same_but_for_time(plain, again) and plain["lost"] == ""
+    assert plain["weights"] != fce["weights"] and plain["loss"] != fce["loss"]
+    assert plain["learning_rate"] == fce["learning_rate"]  # one search space for both
+
+def test_tadam_trains_with_its_auxiliary_task_and_repeats(monkeypatch):
+    train, seen = stability.train_learner, []
+    def watched(*args, how, **more):
+        net, state = train(*args, how=replace(how, auxiliary=how.auxiliary if len(seen) < 2 else 0), **more)
+        seen.append((how, state))
+        return net, state
+    monkeypatch.setattr(stability, "train_learner", watched)
+    tadam = dict(learner="tadam", optimizer="sgd", width=4, test_tasks=5)
+    with threads(1): a, b, without = (row_of(**tadam) for _ in range(3))
+    assert same_but_for_time(a, b) and a["lost"] == ""
+    how, state = seen[0]
+    hyper = stability.learner_configuration("tadam", 0)
+    assert how.auxiliary == hyper["pretrain_batch_size"] > 0 and how.clip_each == 1 and how.weight_decay == 5e-4
+    assert max(h["drawn"] for h in state.history) == 1 and max(h["auxiliary"] for h in state.history) > 0
+    assert without["weights"] != a["weights"]  # it has a part in what the net becomes
+    row_of(learner="protonet-tadam")
+    assert seen[-1][0].auxiliary == 0  # the ProtoNet of TADAM's code has none
+
+def test_another_order_changes_the_order_alone():
+    plain = stability.StabilitySettings("protonet", **TINY)
+    orders = [replace(plain, chance="order", launch=n, repeat=r) for n, r in ((1, 1), (1, 2), (2, 1))]
+    bank = stability.stability_banks("glyphs")[0]
+    nets = [stability._fresh_learner(s, bank) for s in (plain, *orders)]
+    assert len({tensor_fingerprint(net) for net in nets}) == 1  # the first weights, in any layout
+    how = stability._how(plain, stability.learner_configuration("protonet", 0), 3)[1]
+    def drawn(s): return list(stability._tasks(s, bank, how, 1, 4)(0))
+    tasks = [(t.support, t.query, t.query_labels) for t in episodes(bank, **how.task, seed=plain.seed, steps=4)]
+    seen = [drawn(s) for s in orders]
+    for moved in seen:
+        for (support, query, labels), (same, permuted, named) in zip(tasks, moved, strict=True):
+            assert torch.equal(support, same) and not torch.equal(query, permuted)
+            (a, i), (b, j) = query.sort(), permuted.sort()
+            assert torch.equal(a, b) and torch.equal(labels.gather(1, i), named.gather(1, j))
+    assert len({json.dumps([query.tolist() for _, query, _ in moved]) for moved in seen}) == 3
+
+def test_another_order_gives_another_result():
+    with threads(1):
+        plain, a, again, b = (row_of(learner="protonet", chance=c, repeat=r)
+                              for c, r in (("none", 1), ("order", 1), ("order", 1), ("order", 2)))
+    assert same_but_for_time(a, again)
+    assert len({r["weights"] for r in (plain, a, b)}) == 3
+    assert all(abs(r["loss"] - plain["loss"]) < 1e-3 for r in (a, b))  # by rounding, no more
 
 def test_a_training_that_breaks_down_is_a_row():
     space_of = stability.learner_configuration

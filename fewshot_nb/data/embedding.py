@@ -14,7 +14,7 @@ from ..core import (InputError, choose, content_digest, device as named_device, 
                              written_whole)
 from .features import SHIPPED_FEATURES, feature_arrays, read_split
 from .image_sets import central_square, image_place, in_colour, places_of_classes
-from ..models.residual import trained_backbone
+from ..models.residual import read_backbone
 from ..models.weights import own_folder
 
 # %% ../../nbs/api/135_data_embedding.ipynb #be27e27e
@@ -201,7 +201,7 @@ def _trained_here(name, weights):
     if weights is not None:
         raise InputError(f"{name!r} has its weights already: leave weights= (--weights) out.")
     shipped = own_folder()/f"{name.replace('-', '_')}.safetensors"
-    net, side, _ = trained_backbone(shipped if name in SHIPPED_FEATURES else Path(name).expanduser())
+    net, side, _ = read_backbone(shipped if name in SHIPPED_FEATURES else Path(name).expanduser())
     return net, lambda image: torch.from_numpy(central_square(image, side))/255
 
 def _learned_mean(model, parts) -> dict:

@@ -155,6 +155,7 @@ class ImageSet:
     bank: Bank  # of all classes, in the order of their names
     parts: dict = field(default_factory=dict)  # class -> base, validation or novel; empty where nothing says so
     blown_up: int = 0  # how many images are larger here than in their files
+    unlisted: list = field(default_factory=list)  # classes with images that a class list does not have
 
     def part(self,
         part: str | None,  # base, validation, novel (also train, val, test); None: all classes
@@ -215,7 +216,11 @@ def _assembled(sound, of, wordnet, what) -> ImageSet:
 # %% ../../nbs/api/128_data_image_sets.ipynb #544607f8
 def _decoded_set(place, size, what, wanted, groups, wordnet, skip_broken, enlarge) -> ImageSet:
     "All of a set, read from its files."
-    def is_wanted(path): return (p := image_place(path, wordnet)) is not None and p.name in wanted
+    unlisted = set()
+    def is_wanted(path):
+        place = image_place(path, wordnet)
+        if place and place.name not in wanted: unlisted.add(place.name)
+        return place is not None and place.name in wanted
     images = list(read_images(place, size, what, None if wanted is None else is_wanted))
     if wanted is None: _check_some(images, place, wordnet)
     sound = _sound(images, size, what, skip_broken, enlarge)
@@ -223,7 +228,7 @@ def _decoded_set(place, size, what, wanted, groups, wordnet, skip_broken, enlarg
     _tell_lost({p.name for r in images if (p := image_place(r.path, wordnet))} - {p.name for p in places}, what)
     of = {p.name: p for p in places} if wanted is not None else places_of_classes(places)
     found = _assembled(sound, of if wanted is None else _listed(of, wanted, groups, what), wordnet, what)
-    found.blown_up = sum(r.side < size for r in sound)
+    found.blown_up, found.unlisted = sum(r.side < size for r in sound), sorted(unlisted)
     return found
 
 def _tell_lost(classes, what):
@@ -244,7 +249,7 @@ def _check_some(images, place, wordnet):
 # %% ../../nbs/api/128_data_image_sets.ipynb #ce7ed0b9
 def _save_set(path, found):
     about = dict(names=found.bank.names, groups=found.bank.group_names, source=found.bank.source, parts=found.parts,
-                 blown_up=found.blown_up)
+                 blown_up=found.blown_up, unlisted=found.unlisted)
     b = found.bank
     save_tensors(path, dict(data=b.data, labels=b.labels, groups=b.groups), dict(about=json.dumps(about)))
 
@@ -254,7 +259,7 @@ def _read_set(path) -> ImageSet:
         about = json.loads(header["about"])
         bank = Bank(tensors["data"], tensors["labels"], tensors["groups"], about["names"], about["groups"],
                     about["source"])
-        return ImageSet(bank, about["parts"], about.get("blown_up", 0))
+        return ImageSet(bank, about["parts"], about.get("blown_up", 0), about.get("unlisted", []))
     except (KeyError, ValueError, TypeError) as e:
         raise DamagedFile(f"{str(path)!r} is not a whole set of images ({e}).") from None
 

@@ -8,7 +8,7 @@ __all__ = ['ALPHABETS', 'CHARACTERS', 'DRAWERS', 'SIDE', 'SPLITS', 'ARCHIVE_ERRO
            'find_omniglot']
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #cb477f72
-import hashlib, io, lzma, os, socket, struct, tarfile, zipfile, zlib
+import hashlib, io, lzma, os, socket, struct, tarfile, warnings, zipfile, zlib
 from importlib import resources
 from pathlib import Path, PurePosixPath
 import numpy as np, pandas as pd
@@ -139,11 +139,17 @@ def _zipped(archive, endings):
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #e717d8e8
 def _tarred(archive, endings):
+    links = []
     with tarfile.open(archive, "r:*") as t:
         for member in t:
-            if member.isfile() and member.name.endswith(endings):
-                _check_member(archive, member.name, member.size)
-                yield member.name, t.extractfile(member).read()
+            if not member.name.endswith(endings): continue
+            if member.issym() or member.islnk(): links.append(member.name)
+            if not member.isfile(): continue
+            _check_member(archive, member.name, member.size)
+            yield member.name, t.extractfile(member).read()
+    if links:
+        warnings.warn(f"{archive.name!r} has links in place of {len(links)} images, the first is {links[0]!r}; they "
+                      "are left out: pack the files themselves (tar --dereference --hard-dereference).")
 
 def _check_member(archive, name, size):
     "Refuse a path that leaves its folder, and a file that is far too large for an image."

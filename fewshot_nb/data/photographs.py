@@ -6,7 +6,7 @@
 __all__ = ['PHOTOGRAPHS', 'PhotographSet', 'find_photographs', 'photograph_bank']
 
 # %% ../../nbs/api/130_data_photographs.ipynb #cbc99cee
-import os
+import os, warnings
 from dataclasses import dataclass
 from pathlib import Path
 from fastcore.basics import patch
@@ -112,4 +112,7 @@ def from_folder(
     "The images of a folder or archive as a `Bank`; parts never share a class."
     listed = None if split is None else class_list(split)
     found = image_set(folder, size, listed=listed, skip_broken=skip_broken, enlarge=enlarge, source=source)
+    if found.unlisted:
+        warnings.warn(f"{len(found.unlisted)} of the classes of {str(folder)!r} are not on the list {str(split)!r}, the first "
+                      f"is {found.unlisted[0]!r}; they are left out.")
     return found.part(part).to(device)

@@ -625,7 +625,12 @@ def _made_column(self: OpenExperiment, profile, data, rows, made):
     days = sorted({str(start)[:10] for start in made.start})
     seeds = sorted(rows.seed.dropna().unique()) if "seed" in rows else []
     return {"data": data, "rows": str(len(rows)), "seeds": _listed(seeds) or "–",
-            "made": " to ".join(dict.fromkeys([days[0], days[-1]])), "computed": duration_text(made.seconds.sum()),
+            "made": " to ".join(dict.fromkeys([days[0], days[-1]])), "computed": duration_text(_spent(rows, made)),
             "machine": _listed(made.device.unique()), "again": f"fewshot_nb run {self.name} --profile {profile}"}
+
+def _spent(rows, made):
+    "Seconds that rows took: a part knows those since its last start, the clock of a row goes on after a stop."
+    own = next((rows[name].sum() for name in ("seconds", "train_seconds") if name in rows), 0.)
+    return max(made.seconds.sum(), own)
 
 def _listed(values): return ", ".join(dict.fromkeys(map(str, values)))

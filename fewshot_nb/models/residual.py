@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BACKBONES', 'normalised_colours', 'ResNet12Block', 'PooledResNet12', 'PooledResNet18', 'WideBlock', 'WideResNet',
-           'Backbone', 'photograph_backbone', 'trained_backbone']
+           'Backbone', 'photograph_backbone', 'read_backbone']
 
 # %% ../../nbs/api/267_models_residual.ipynb #f8378c22
 from dataclasses import dataclass
@@ -178,7 +178,7 @@ def photograph_backbone(
     return fresh(make, seed, size=shape[1], channels=shape[0])
 
 # %% ../../nbs/api/267_models_residual.ipynb #1985e0a1
-def trained_backbone(
+def read_backbone(
     path,  # a file that `studies.base_training` wrote, as the one that comes with the package
 ) -> tuple:  # (the network in evaluation mode, side in pixels at which it sees images, the card)
     "A trained backbone for photographs, from its file of weights."

@@ -20,7 +20,7 @@ from ..data.photographs import find_photographs, photograph_bank
 from ..data.source import characters
 from ..models.core import embed, parameter_count
 from ..models.weights import save_weights
-from ..models.residual import BACKBONES, photograph_backbone, trained_backbone
+from ..models.residual import BACKBONES, photograph_backbone, read_backbone
 from ..plots import COLOURS, style
 from .generators import counted_in
 from ..train.backbone import BaseTraining, base_feature_mean, nearest_mean_accuracy, train_backbone
@@ -191,7 +191,7 @@ def base_training_features(
     data="auto",  # a data folder with the photographs it learned from
 ) -> dict:  # the arrays of a features file: features (n, dim), labels, split, base
     "What a trained backbone says of the classes it has not learned."
-    model, side, card = trained_backbone(weights)
+    model, side, card = read_backbone(weights)
     some = int(card["classes"]), int(card["per_class"])
     base, *others = base_training_banks(card["images"], str(data), int(card["image_size"]), side, *some)
     names = [bank.names[c] for bank in others for c in bank.labels]

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from ..claims.gates import chance_gate, first_gate, brevity_gate, training_gate
 from ..claims.rules import Estimate, Measure
-from ..core import (InputError, choose, device as named_device, made_once, read_tensors, save_tensors,
-                             settings_from)
+from ..core import (InputError, choose, content_digest, device as named_device, made_once, read_tensors,
+                             save_tensors, settings_from)
 from ..data.augmentation import Augmentation
 from ..evaluation.intervals import over_tasks
 from ..models.core import BATCH_NORMS, computed_in
@@ -106,8 +106,8 @@ def _trained(s, which, data, folder, device):
     base, validation, _ = base_training_banks(which, str(data), s.side, s.side, s.classes, s.per_class)
     preset, net, curve = choose(s.learner, TABLE_LEARNERS, "learner"), None, {}
     if preset.on_backbone: net, curve = trained_backbone(s, which, data, folder, device)
-    name = "-".join(f"{k}={v}" for k, v in vars(s).items() if not k.startswith(("base", "tasks", "tuned")))
-    checkpoint = folder/f"{which}-{name.replace(' ', '_')}.ckpt"
+    mark = content_digest({k: v for k, v in vars(s).items() if not k.startswith(("base", "tasks", "tuned"))})[:16]
+    checkpoint = folder/f"{Path(which).stem}-{s.learner.replace(' ', '_')}-{s.shot}shot-seed{s.seed}-{mark}.ckpt"
     learner, state = train_table_learner(
         s.learner, base, steps=s.steps or None, lr=s.lr or None, batch=s.batch or None, seed=s.seed, device=device,
         checkpoint=checkpoint, backbone=s.backbone, net=net, shot=s.shot, way=s.way or None,

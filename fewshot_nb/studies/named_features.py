@@ -16,7 +16,7 @@ from ..data.source import characters
 from ..data.photographs import photograph_bank
 from ..models.core import embed
 from ..models.critics import read_critics
-from ..models.residual import trained_backbone
+from ..models.residual import read_backbone
 from ..models.weights import own_folder
 from ..train.backbone import base_feature_mean
 
@@ -67,7 +67,7 @@ def named_features(
 # %% ../../nbs/api/795_studies_named_features.ipynb #047a22e2
 def _photographs_seen(images, data):
     "Photographs through the ResNet-12 that comes with the package."
-    net, side, _ = trained_backbone(own_folder()/"tiny_tiered_rn12.safetensors")
+    net, side, _ = read_backbone(own_folder()/"tiny_tiered_rn12.safetensors")
     base, *others = (photograph_bank(images, part, side, data_folder(data)) for part in PARTS)
     validation, novel = (Bank(embed(net, b), b.labels, b.groups, b.names, b.group_names,
                               f"{images} through our ResNet-12") for b in others)
