@@ -14,8 +14,6 @@ from ..core import (InputError, choose, content_digest, device as named_device, 
                              written_whole)
 from .features import SHIPPED_FEATURES, feature_arrays, read_split
 from .image_sets import central_square, image_place, in_colour, places_of_classes
-from ..models.residual import read_backbone
-from ..models.weights import own_folder
 
 # %% ../../nbs/api/135_data_embedding.ipynb #be27e27e
 _ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -200,9 +198,9 @@ def _trained_here(name, weights):
     "A backbone that exp_base_training made: the one that comes with the package, or a file of weights."
     if weights is not None:
         raise InputError(f"{name!r} has its weights already: leave weights= (--weights) out.")
-    shipped = own_folder()/f"{name.replace('-', '_')}.safetensors"
-    net, side, _ = read_backbone(shipped if name in SHIPPED_FEATURES else Path(name).expanduser())
-    return net, lambda image: torch.from_numpy(central_square(image, side))/255
+    later = importlib.import_module("fewshot_nb.models.residual")  # a later chapter, loaded when it is asked for
+    net, side, _ = later.read_backbone(name)
+    return net, lambda image: torch.tensor(central_square(image, side))/255
 
 def _learned_mean(model, parts) -> dict:
     "What our shipped network says of its base classes, to centre on, where the images have none of their own."

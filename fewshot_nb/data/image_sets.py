@@ -231,6 +231,7 @@ def _decoded_set(place, size, what, wanted, groups, wordnet, skip_broken, enlarg
     found.blown_up, found.unlisted = sum(r.side < size for r in sound), sorted(unlisted)
     return found
 
+# %% ../../nbs/api/128_data_image_sets.ipynb #52658420
 def _tell_lost(classes, what):
     "Name the classes of which no image could be read."
     if classes:

@@ -113,6 +113,6 @@ def from_folder(
     listed = None if split is None else class_list(split)
     found = image_set(folder, size, listed=listed, skip_broken=skip_broken, enlarge=enlarge, source=source)
     if found.unlisted:
-        warnings.warn(f"{len(found.unlisted)} of the classes of {str(folder)!r} are not on the list {str(split)!r}, the first "
-                      f"is {found.unlisted[0]!r}; they are left out.")
+        warnings.warn(f"{len(found.unlisted)} of the classes of {str(folder)!r} are not on the list {str(split)!r}, "
+                      f"the first is {found.unlisted[0]!r}; they are left out.")
     return found.part(part).to(device)

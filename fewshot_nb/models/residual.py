@@ -8,6 +8,7 @@ __all__ = ['BACKBONES', 'normalised_colours', 'ResNet12Block', 'PooledResNet12',
 
 # %% ../../nbs/api/267_models_residual.ipynb #f8378c22
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Callable
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 from ..core import InputError, choose
 from .backbones import Conv4
 from .core import fresh
-from .weights import filled, read_weights
+from ..data.features import SHIPPED_FEATURES
+from .weights import filled, own_folder, read_weights
 
 # %% ../../nbs/api/267_models_residual.ipynb #62f8ece0
 _MEAN, _DEVIATION = (.485, .456, .406), (.229, .224, .225)  # of ImageNet's red, green and blue
@@ -179,9 +181,11 @@ def photograph_backbone(
 
 # %% ../../nbs/api/267_models_residual.ipynb #1985e0a1
 def read_backbone(
-    path,  # a file that `studies.base_training` wrote, as the one that comes with the package
+    path,  # one of `SHIPPED_FEATURES`, or a file that `studies.base_training` wrote
 ) -> tuple:  # (the network in evaluation mode, side in pixels at which it sees images, the card)
     "A trained backbone for photographs, from its file of weights."
+    shipped = own_folder()/f"{str(path).replace('-', '_')}.safetensors"
+    path = shipped if str(path) in SHIPPED_FEATURES else Path(path).expanduser()
     tensors, card = read_weights(path)
     if "backbone" not in card:
         raise InputError(f"{str(path)!r} has no card of a backbone: take a file that exp_base_training wrote.")

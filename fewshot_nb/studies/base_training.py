@@ -30,7 +30,7 @@ from ..train.schedules import one_cycle
 _SETS = "mini_imagenet", "tiered_imagenet", "tiny_tiered", "cub", "caltech101"  # in the order in which auto takes them
 
 def images_at_hand(
-    images: str = "auto",  # a set of photographs, a folder or archive of one's own, or auto: the first set that is there
+    images: str = "auto",  # a set of photographs, a folder or archive of one's own, or auto: the first set there is
     data="auto",  # "auto", "glyphs", or a data folder
 ) -> str:  # the name of a set, a whole path, or glyphs
     "The photographs that are meant here."
@@ -52,6 +52,7 @@ def _is_own(images) -> bool:
     if not path.exists() and len(path.parts) > 1: raise InputError(f"There is no {str(path)!r}: check the path.")
     return path.exists()
 
+# %% ../../nbs/api/847_studies_base_training.ipynb #531b02fb
 def base_training_source(
     data="auto",  # "auto", "glyphs", or a data folder
 ) -> str:  # photographs or glyphs

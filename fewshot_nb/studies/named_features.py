@@ -17,7 +17,6 @@ from ..data.photographs import photograph_bank
 from ..models.core import embed
 from ..models.critics import read_critics
 from ..models.residual import read_backbone
-from ..models.weights import own_folder
 from ..train.backbone import base_feature_mean
 
 # %% ../../nbs/api/795_studies_named_features.ipynb #e6204fcc
@@ -67,7 +66,7 @@ def named_features(
 # %% ../../nbs/api/795_studies_named_features.ipynb #047a22e2
 def _photographs_seen(images, data):
     "Photographs through the ResNet-12 that comes with the package."
-    net, side, _ = read_backbone(own_folder()/"tiny_tiered_rn12.safetensors")
+    net, side, _ = read_backbone("tiny-tiered-rn12")
     base, *others = (photograph_bank(images, part, side, data_folder(data)) for part in PARTS)
     validation, novel = (Bank(embed(net, b), b.labels, b.groups, b.names, b.group_names,
                               f"{images} through our ResNet-12") for b in others)
