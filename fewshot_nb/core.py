@@ -230,7 +230,7 @@ def _as_bytes(array):
         array = array.detach().cpu().contiguous()
         kind, shape = str(array.dtype).removeprefix("torch."), tuple(array.shape)
         flat = array.reshape(-1)
-        if len(flat) < 2: flat = flat.clone().as_strided(flat.shape, (1,))  # one number or none is contiguous at any stride
+        if len(flat) < 2: flat = flat.clone().as_strided(flat.shape, (1,))  # contiguous at any stride
         return f"{kind} {shape}".encode(), flat.view(torch.uint8).numpy()  # numpy knows no bfloat16
     array = np.asarray(array)
     if array.dtype.kind not in "biufcSU":
