@@ -14,6 +14,7 @@ from ..core import (InputError, choose, content_digest, device as named_device, 
                              written_whole)
 from .features import SHIPPED_FEATURES, feature_arrays, read_split
 from .image_sets import central_square, image_place, in_colour, places_of_classes
+from .omniglot import ARCHIVE_ERRORS
 
 # %% ../../nbs/api/135_data_embedding.ipynb #be27e27e
 _ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -275,7 +276,7 @@ def _image(path, skip_broken):
     "An image in colours; a file that is none is named, or None where such files are left out."
     from PIL import Image
     try: return in_colour(Image.open(path))
-    except OSError as e:
+    except ARCHIVE_ERRORS as e:
         if skip_broken: return None
         raise InputError(f"The image {str(path)!r} cannot be read ({e}): mend or remove it, or leave such images out "
                          "with --skip-broken.") from None
@@ -285,7 +286,7 @@ def _opens(path) -> bool:
     from PIL import Image
     try:
         with Image.open(path): return True
-    except OSError: return False
+    except ARCHIVE_ERRORS: return False
 
 def _tell_broken(paths, read, folder, skip_broken):
     "Say how many images were left out; refuse where that was not asked for, or where nothing is left."

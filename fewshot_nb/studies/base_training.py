@@ -16,7 +16,7 @@ from ..core import InputError, choose, content_digest, settings_from
 from ..data.augmentation import Augmentation
 from ..data.bank import Bank
 from ..data.features import PARTS
-from ..data.photographs import find_photographs, photograph_bank
+from ..data.photographs import PHOTOGRAPHS, find_photographs, photograph_bank
 from ..data.source import characters
 from ..models.core import embed, parameter_count
 from ..models.weights import save_weights
@@ -47,7 +47,7 @@ def images_at_hand(
 
 def _is_own(images) -> bool:
     "Whether images are a folder or archive of one's own, and not a set with a name."
-    if images in (*_SETS, "auto", "glyphs"): return False
+    if images in (*PHOTOGRAPHS, "auto", "glyphs"): return False
     path = Path(images).expanduser()
     if not path.exists() and len(path.parts) > 1: raise InputError(f"There is no {str(path)!r}: check the path.")
     return path.exists()
@@ -172,7 +172,7 @@ def base_training_row(
     how = BaseTraining(crop=s.crop, weight_decay=s.weight_decay, look=s.look, n_validation=s.tasks, augmentation=views,
                        nesterov=s.nesterov, precision=s.precision, seen=s.seen or None)
     schedule = one_cycle(s.epochs*epoch) if s.schedule == "one_cycle" else None
-    name = f"{Path(which).stem}-{s.backbone}-seed{s.seed}-{content_digest(vars(s))[:16]}"
+    name = f"{Path(which).stem}-{s.backbone}-seed{s.seed}-{content_digest(which, vars(s))[:16]}"
     checkpoint = Path(folder)/"checkpoints"/f"{name}.ckpt"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     model, state = train_backbone(model, base, steps=s.epochs*epoch, lr=s.lr, batch=s.batch, seed=s.seed, device=device,

@@ -106,8 +106,9 @@ def _trained(s, which, data, folder, device):
     base, validation, _ = base_training_banks(which, str(data), s.side, s.side, s.classes, s.per_class)
     preset, net, curve = choose(s.learner, TABLE_LEARNERS, "learner"), None, {}
     if preset.on_backbone: net, curve = trained_backbone(s, which, data, folder, device)
-    mark = content_digest({k: v for k, v in vars(s).items() if not k.startswith(("base", "tasks", "tuned"))})[:16]
-    checkpoint = folder/f"{Path(which).stem}-{s.learner.replace(' ', '_')}-{s.shot}shot-seed{s.seed}-{mark}.ckpt"
+    own = {k: v for k, v in vars(s).items() if not k.startswith(("base", "tasks", "tuned"))}
+    name = f"{s.learner.replace(' ', '_')}-{s.shot}shot-seed{s.seed}-{content_digest(which, own)[:16]}"
+    checkpoint = folder/f"{Path(which).stem}-{name}.ckpt"
     learner, state = train_table_learner(
         s.learner, base, steps=s.steps or None, lr=s.lr or None, batch=s.batch or None, seed=s.seed, device=device,
         checkpoint=checkpoint, backbone=s.backbone, net=net, shot=s.shot, way=s.way or None,

@@ -68,7 +68,8 @@ def _photographs_seen(images, data):
     "Photographs through the ResNet-12 that comes with the package."
     net, side, _ = read_backbone("tiny-tiered-rn12")
     base, *others = (photograph_bank(images, part, side, data_folder(data)) for part in PARTS)
-    validation, novel = (Bank(embed(net, b), b.labels, b.groups, b.names, b.group_names,
+    def seen(b): return computed_once("seen", [b.data, *net.state_dict().values()], lambda: dict(z=embed(net, b)))["z"]
+    validation, novel = (Bank(seen(b), b.labels, b.groups, b.names, b.group_names,
                               f"{images} through our ResNet-12") for b in others)
     return Features(novel, validation, base_feature_mean(net, base))
 
