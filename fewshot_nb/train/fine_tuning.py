@@ -116,7 +116,7 @@ def forward(
     _, way, shot = task_sizes(support, query)
     norm = norm or self.norm
     choose(norm, MAML_NORMS, "norm")
-    set_norms(self.net, norm, way*shot)
+    set_norms(self.net, norm, way*shot, self.at_once > 1)
     labels = torch.arange(way, device=support.device).repeat_interleave(shot)
     def task(s, q): return self.tune(s, q, labels, norm)
     support = support.flatten(1, 2)

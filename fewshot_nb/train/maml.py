@@ -23,6 +23,7 @@ from .episodic import LearnerTraining, train_learner
 class SupportNorm(nn.BatchNorm2d):
     "Batch norm with the mean and variance of the first `count` images of a batch; None: of all of them."
     count, noted = None, False  # `noted`: take the moments that were noted, whatever the batch
+    mapped = False  # whether `vmap` goes over tasks
 
     def __init__(
         self,
@@ -34,9 +35,10 @@ class SupportNorm(nn.BatchNorm2d):
         self.register_buffer("variance", torch.ones(channels, 1, 1), persistent=False)
 
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n channels H W"]:
-        # written out: under vmap the second derivative of F.batch_norm is wrong (torch 2.15), which is a percent
-        # of MAML's gradient
         "Maps (n, channels, H, W), normalised."
+        # fused where it is right: under vmap its second derivative is wrong (torch 2.15), a percent of MAML's gradient
+        whole = not self.noted and (self.count or len(x)) >= len(x)
+        if whole and not self.mapped: return F.batch_norm(x, None, None, self.weight, self.bias, True, 0., self.eps)
         if self.noted: var, mean = self.variance, self.mean
         else: var, mean = torch.var_mean(x[:self.count], (0, 2, 3), correction=0, keepdim=True)
         return (x - mean)*((var + self.eps).rsqrt()*self.weight[:, None, None]) + self.bias[:, None, None]
@@ -74,6 +76,7 @@ class MAML(nn.Module):
         test_steps: int = 10,  # within a task, in evaluation mode
         first_order: bool = False,  # leave out the second derivatives
         norm: str = "support",  # one of `MAML_NORMS`: whose moments the queries get
+        mapped: bool | None = None,  # all tasks of a batch at once by `vmap`; None: on a GPU
     ):
         super().__init__()
         if not lr > 0: raise InputError(f"lr={lr!r} is no learning rate: take a number above 0, such as 0.01.")
@@ -82,7 +85,7 @@ class MAML(nn.Module):
                              f"test_steps={test_steps} were given: the paper's are 5 and 10.")
         self.net, self.lr, self.first_order = with_support_norms(net), lr, first_order
         choose(norm, MAML_NORMS, "norm")
-        self.norm = norm
+        self.norm, self.mapped = norm, mapped
         self.counts = dict(train=steps, test=test_steps)
 
     def groups(self, weight_decay: float) -> list:
@@ -111,11 +114,12 @@ def set_norms(
     net: nn.Module,  # with `SupportNorm`s
     norm: str,  # one of `MAML_NORMS`
     n: int,  # images of the support
+    mapped: bool = False,  # whether `vmap` goes over tasks
 ):
     "Tell the batch norms of a net whose moments to take when the queries come."
     for m in net.modules():
         if not isinstance(m, SupportNorm): continue
-        m.count, m.noted = n if norm == "support" else None, norm == "running"
+        m.count, m.noted, m.mapped = n if norm == "support" else None, norm == "running", mapped
 
 @patch
 def forward(
@@ -128,12 +132,14 @@ def forward(
     _, way, shot = task_sizes(support, query)
     labels, n, norm = torch.arange(way, device=support.device).repeat_interleave(shot), way*shot, norm or self.norm
     choose(norm, MAML_NORMS, "norm")
-    set_norms(self.net, norm, n)
+    mapped = support.is_cuda if self.mapped is None else self.mapped
+    set_norms(self.net, norm, n, mapped)
     def task(s, q):
         weights = self.adapt(dict(self.net.named_parameters()), s, labels)
         if norm == "query": return functional_call(self.net, weights, (q,))
         return functional_call(self.net, weights, (torch.cat([s, q]),))[n:]
-    return vmap(task)(support.flatten(1, 2), query)
+    support = support.flatten(1, 2)
+    return vmap(task)(support, query) if mapped else torch.stack([task(s, q) for s, q in zip(support, query)])
 
 # %% ../../nbs/api/380_train_maml.ipynb #c9dd27d1
 @patch
