@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CURVE_FROM', 'fit_and_judged', 'enlarge', 'Exam', 'setting_digest', 'Trainee', 'make_trainee', 'curve_steps',
            'LearningCurve', 'generator_rows', 'save_sheet', 'show_sheet', 'learning_curves', 'critic_features',
-           'exam_of', 'generation_row', 'human_measures', 'people_at_size']
+           'exam_of', 'generation_row', 'human_measures', 'people_at_size', 'people_at_sizes']
 
 # %% ../../nbs/api/805_studies_generation.ipynb #41779a98
 import functools, hashlib, json, time
@@ -433,3 +433,15 @@ def people_at_size(
         place = exam.judge(bank.take(bank.by_class()), cut=size < exam.size)
         save_arrays(path, plane=np.array([place["diversity"], place["recognizability"]]))
     return tuple(float(v) for v in read_arrays(path)["plane"])
+
+# %% ../../nbs/api/805_studies_generation.ipynb #2ce43782
+def people_at_sizes(
+    table,  # rows of models, with `image_size`
+    folder,  # where the files are, or go
+    data: str = "auto",  # see `data.source`
+    critics: str = "auto",  # see `models.critics.read_critics`
+    device="auto",  # where to compute
+) -> dict:  # {28: (diversity, recognizability in %)}; empty where all draw at the critics' own size
+    "Where people's drawings lie at each size below the critics' at which models of a table draw."
+    sizes = sorted({int(size) for size in table.image_size.dropna() if size < 50})
+    return {size: people_at_size(folder, size, data, critics, device) for size in sizes}

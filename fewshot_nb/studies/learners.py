@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, torch
 from ..claims.gates import chance_gate, first_gate, brevity_gate, training_gate
 from ..claims.rules import Estimate, Measure
-from ..core import (InputError, choose, content_digest, device as named_device, made_once, read_tensors,
+from ..core import (InputError, content_digest, device as named_device, made_once, read_tensors,
                              save_tensors, settings_from)
 from ..data.augmentation import Augmentation
 from ..evaluation.evaluate import evaluate
@@ -263,19 +263,22 @@ def readings_table(
     return pd.DataFrame(lines)
 
 # %% ../../nbs/api/848_studies_learners.ipynb #f576cabc
+_BASE_EPOCHS = 90  # of the paper's base training
+
 def learner_gates(
     rows: pd.DataFrame,  # of `learner_rows` with their settings
 ) -> pd.Series:  # of each row: why it cannot bear a verdict, or ""
     "Gates of rows: still training, at chance."
     def gate(r):
-        preset, steps = learner_preset(r["learner"], r["shot"]), 0
-        if not preset.on_backbone: steps = r["trained_steps"]
+        preset, epochs = learner_preset(r["learner"], r["shot"]), r.get("epochs", LearnerSetting.epochs)
+        # above a backbone nothing is trained but SIB: what must have ended is the backbone's own training
+        done, published = (r["trained_steps"], preset.steps) if preset.steps else (epochs, _BASE_EPOCHS)
         own = rows[(rows[["learner", "shot", "seed"]] == [r["learner"], r["shot"], r["seed"]]).all(axis=1)]
         told = own[own.inductive].iloc[0]
         return first_gate(
             brevity_gate(r["trained_steps"], preset.steps),
-            brevity_gate(r.get("epochs", LearnerSetting.epochs), 90*preset.on_backbone, "epochs of base training"),
-            training_gate(r["curve"] if r["curve"] != "{}" else None, dict(validation=.02), steps, preset.steps),
+            brevity_gate(epochs, _BASE_EPOCHS*preset.on_backbone, "epochs of base training"),
+            "" if done >= published else training_gate(r["curve"], dict(validation=.02)),
             chance_gate(100*told.accuracy, 100*told.accuracy_half/1.96, 20., r["title"]))
     return pd.Series([gate(r) for r in rows.to_dict("records")], rows.index, dtype=object)
 

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['NOT_MEASURED', 'JUDGED_METHODS', 'MIS_SET', 'pooled_cells', 'share_of_cells', 'every_cell', 'share_measure',
-           'shot_gains', 'realistic_measures', 'evenness', 'curve_measures', 'imbalance_measures', 'parameter_ranges',
-           'mis_set_ranges', 'sweep_measures']
+           'ComparedMethods', 'all_method_measures', 'shot_gains', 'realistic_measures', 'evenness', 'curve_measures',
+           'imbalance_measures', 'parameter_ranges', 'mis_set_ranges', 'sweep_measures']
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #2b9c82fd
 import functools, itertools
+from dataclasses import dataclass
 import numpy as np, pandas as pd
 from scipy import stats
 from .. import inference
@@ -118,6 +119,17 @@ def share_measure(
 NOT_MEASURED = ("Entropy-min of a whole backbone", "MAML", "Versa", "SIB")
 JUDGED_METHODS = tuple(m for m in PUBLISHED_METHODS if m != "entropy-min")  # transductive ones as the paper has them
 
+@dataclass(frozen=True)
+class ComparedMethods:
+    "Who is compared where a claim speaks of every method, and who of the paper's tables has no row."
+    transductive: tuple = JUDGED_METHODS  # names, as rows have them
+    inductive: tuple = INDUCTIVE_METHODS  # likewise
+    titles: dict | None = None  # name -> as the paper's tables have it; None: that of the method
+    lacking: tuple = NOT_MEASURED  # transductive ones
+    lacking_inductive: tuple = ("ProtoNet trained by episodes",)
+
+    def title(self, method: str) -> str: return (self.titles or {}).get(method) or _title(method)
+
 def _pooled(rows, method, column, sign=1.):
     "The mean of one method's column over all cells."
     return pooled_cells(rows[rows.method == method], column, sign)
@@ -125,22 +137,25 @@ def _pooled(rows, method, column, sign=1.):
 def _title(method): return inference.METHODS[method].title
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #53f669b8
-def _claims_on_all_methods(rows):
+def all_method_measures(
+    rows,  # of `exp_realistic` or the like, with intervals over classes
+    who: ComparedMethods = ComparedMethods(),  # the methods of these rows
+) -> dict:  # id of a claim -> `Measure`
     "V1, V5, V6, V8, V9: claims that speak of every or of most methods."
     one_shot = rows[rows["shot"] == rows["shot"].min()]
-    changes = {_title(m): _pooled(one_shot, m, "change") for m in JUDGED_METHODS}
-    inductive = {_title(m): _pooled(rows, m, "change") for m in INDUCTIVE_METHODS}
-    compared = [m for m in JUDGED_METHODS if m != "alpha-tim"]
-    rivals = rows[rows.method.isin([*INDUCTIVE_METHODS, *compared])]
+    changes = {who.title(m): _pooled(one_shot, m, "change") for m in who.transductive}
+    inductive = {who.title(m): _pooled(rows, m, "change") for m in who.inductive}
+    compared = [m for m in who.transductive if m != "alpha-tim"]
+    rivals = rows[rows.method.isin([*who.inductive, *compared])]
     closest = rivals.loc[rivals.groupby(["features", "shot"]).behind.idxmin()]
     below = one_shot[one_shot.method.isin(compared)]
-    beyond = {_title(m): _pooled(rows, m, "beyond", -1) for m in compared if m != "pt-map"}
-    return {"V1": Measure(changes, unit="classes", lacking=NOT_MEASURED),
+    beyond = {who.title(m): _pooled(rows, m, "beyond", -1) for m in compared if m != "pt-map"}
+    of = len(compared), len(who.lacking)
+    return {"V1": Measure(changes, unit="classes", lacking=who.lacking),
             "V5": Measure({"PT-MAP": 0., **beyond}, unit="classes"),
-            "V6": Measure(inductive, unit="classes", lacking=("ProtoNet trained by episodes",)),
-            "V8": share_measure(closest, "behind", chances=rivals.method.nunique(), lacking=NOT_MEASURED),
-            "V9": share_measure(below, "versus", -1, len(INDUCTIVE_METHODS),
-                                (len(compared), len(NOT_MEASURED)), NOT_MEASURED)}
+            "V6": Measure(inductive, unit="classes", lacking=who.lacking_inductive),
+            "V8": share_measure(closest, "behind", chances=rivals.method.nunique(), lacking=who.lacking),
+            "V9": share_measure(below, "versus", -1, len(who.inductive), of, who.lacking)}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #real-v2
 def shot_gains(
@@ -176,7 +191,7 @@ def realistic_measures(
         "V26": every_cell(rows[rows.method == "tim"], "behind"), **_claims_on_shots(rows)}
     shares = {"V7": share_measure(alpha, "versus", chances=len(INDUCTIVE_METHODS))}
     measures = {id: Measure(value, unit="classes") for id, value in found.items()}
-    return {**measures, **shares, **_claims_on_all_methods(rows)}
+    return {**measures, **shares, **all_method_measures(rows)}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #be196beb
 def evenness(
