@@ -135,9 +135,15 @@ def draw_marks(
 def mark_people(
     ax,  # where
     human: tuple,  # (diversity, recognizability) of people
+    small: dict | None = None,  # {28: the same of their drawings, sent through the models' 28 px}
 ):
-    "A star with its name below it; a star in a legend would be taken for a second one."
-    ax.plot(*human, "*", color=COLOURS["black"], ms=14)
+    "A star with its name below it; where there are more, the later ones hollow, their names wait for a legend."
+    star = dict(color=COLOURS["black"], ms=14)
+    if small:
+        ax.plot(*human, "*", **star, label="people")
+        for size, place in small.items(): ax.plot(*place, "*", **star, mfc="white", label=f"people, {size} px")
+        return
+    ax.plot(*human, "*", **star)
     # legends keep off words, so the first line, left blank, lies over the star
     ax.annotate("\npeople", human, xytext=(0, 8), textcoords="offset points", ha="center", va="top",
                 linespacing=1.5, fontsize=8.5)
@@ -154,9 +160,10 @@ def plane(
     base=None,  # the value of `by` whose point is drawn larger
     named: str = "all",  # which points have their value beside them: all, or the two ends
     ax=None,  # draw into these axes instead of new ones
+    small: dict | None = None,  # second stars, see `mark_people`
 ):
     "Axes with mean and standard deviation over seeds for each value of `by` (as Fig. 4 of Boutin et al. 2022)."
-    if ax is None: _, ax = plt.subplots(figsize=(5, 3.6), layout="constrained")
+    if ax is None: _, ax = plt.subplots(figsize=(6.4 if small else 5, 3.6), layout="constrained")
     groups = table.groupby(by)[["diversity", "recognizability"]]
     mean, sd, ink = groups.mean(), groups.std().fillna(0), COLOURS[colour]
     ax.errorbar(mean.diversity, mean.recognizability, sd.recognizability, sd.diversity, ms=5, lw=1.2, elinewidth=.8,
@@ -171,11 +178,16 @@ def plane(
         before, place = point.diversity, dict(xytext=(-4, 4), va="bottom") if up else dict(xytext=(-4, -4), va="top")
         ax.annotate(f"{value:g}", point, textcoords="offset points", ha="right", fontsize=8.5, color=ink, zorder=5,
                     path_effects=[withStroke(linewidth=2.5, foreground="white")], **place)
-    if human is not None: mark_people(ax, human)
+    if human is not None: mark_people(ax, human, small)
     ax.set(xlabel="diversity (mean standard deviation of critic features)",
            ylabel="recognizability (% of 20-way one-shot tasks)")
-    if label: ax.legend(fontsize=8.5)
+    if label or small: _plane_legend(ax)
     return ax
+
+def _plane_legend(ax):
+    "A legend; one with stars stands beside the axes, where they are not taken for people."
+    beside = "people" in ax.get_legend_handles_labels()[1]
+    ax.legend(fontsize=8.5, **dict(loc="upper left", bbox_to_anchor=(1, 1)) if beside else {})
 
 # %% ../nbs/api/020_plots.ipynb #92445b9c
 def _crossing(x, y, floor):

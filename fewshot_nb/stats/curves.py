@@ -251,22 +251,34 @@ def _lies_far(ax, level):
 def _point_beyond(ax, level, at, words):
     "An arrow to what lies above or below the axes; `at`: the share of their width."
     low, high = ax.get_ylim()
-    up, room = level > high, .2*(high - low)
+    up, room = level > high, (.2 + .1*words.count("\n"))*(high - low)
     ax.set_ylim(low - room*(not up), high + room*up)
     edge, start = (1, .9) if up else (0, .1)
     ax.annotate(words, (at, edge), (at, start), "axes fraction", fontsize=8.5, ha="center",
                 va="top" if up else "bottom", arrowprops=dict(arrowstyle="-|>", color="black", lw=.8))
 
-def _show_people(axes, human):
-    "People's two levels and their star; where these would press the models flat, an arrow tells where they lie."
+def _show_people(axes, human, small=None):
+    "People's two levels and their stars; where these would press the models flat, an arrow tells where they lie."
     for ax, level, words in zip(axes, human, ("people {:.2f}", "people {:.1f} %")):
         if _lies_far(ax, level): _point_beyond(ax, level, .8, words.format(level))
         else: ax.axhline(level, color="black", lw=.8, ls=":", label="people")
     plane, (diversity, recognizability) = axes[2], human
-    if not _lies_far(plane, recognizability): return plots.mark_people(plane, human)
+    if not _lies_far(plane, recognizability): return plots.mark_people(plane, human, small)
     low, high = plane.get_xlim()
     plane.set_xlim(low := min(low, diversity), high := max(high, diversity))
-    _point_beyond(plane, recognizability, (diversity - low)/(high - low), f"people {recognizability:.1f} %")
+    words = [f"people {recognizability:.1f} %"]
+    words += [f"{size} px: {r:.1f} %" for size, (_, r) in (small or {}).items()]
+    _point_beyond(plane, recognizability, (diversity - low)/(high - low), "\n".join(words))
+
+# %% ../../nbs/api/625_stats_curves.ipynb #5bd7ffe0
+def _named_below(fig, axes):
+    "A legend below: lines of the first two pictures, stars of the third; what has one name has one entry."
+    named = {}
+    for ax in axes:
+        for mark, name in zip(*ax.get_legend_handles_labels()):
+            if ax is not axes[2]: named[name] = mark,
+            elif name.startswith("people"): named[name] = *named.get(name, ()), mark
+    fig.legend(named.values(), named, loc="outside lower center", ncols=len(named), fontsize=8.5, handlelength=2.6)
 
 # %% ../../nbs/api/625_stats_curves.ipynb #259d64e8
 # long: one figure
@@ -278,6 +290,7 @@ def three_pictures(
     base=None,  # the value of `by` whose point is drawn larger
     xlabel: str = "",  # name and unit of the setting
     name: str = "",  # of the figure: "S13"
+    small: dict | None = None,  # second stars, see `plots.mark_people`
 ):  # matplotlib's figure
     "Diversity and recognizability over a setting, and the path through the plane (Boutin et al. 2022, S13 to S20)."
     fig, axes = plt.subplots(1, 3, figsize=(9.6, 3.3), layout="constrained")
@@ -286,11 +299,10 @@ def three_pictures(
         for k, table in tables.items():
             _over(ax, table, by, y, how, looks[k])
     lines = [_through(axes[2], table, by, how, looks[k], base) for k, table in tables.items()]
-    if human is not None: _show_people(axes, human)
+    if human is not None: _show_people(axes, human, small)
     fitted = how == "path" and min(t[by].nunique() for t in tables.values()) > 2
     _panels(axes, name, xlabel or by, fitted)
-    named = {k: v for ax in axes[:2] for v, k in zip(*ax.get_legend_handles_labels())}
-    fig.legend(named.values(), named, loc="outside lower center", ncols=len(named), fontsize=8.5)
+    _named_below(fig, axes)
     fig.canvas.draw()  # the limits stand
     for line, ink in lines:
         path_arrows(axes[2], line, ink)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MADE', 'STUDY', 'class_places', 'class_distances', 'nearest_concepts', 'save_places', 'read_places', 'nearness_row',
-           'nearness_flops', 'human_concepts', 'models_and_people', 'varied_together', 'nearness_measures',
-           'simplicity_measure', 'nearness_chart']
+           'nearness_flops', 'human_concepts', 'models_and_people', 'people_distance', 'varied_together',
+           'nearness_measures', 'simplicity_measure', 'nearness_chart']
 
 # %% ../../nbs/api/815_studies_humans.ipynb #04f3fc5a
 from pathlib import Path
@@ -199,6 +199,16 @@ def models_and_people(
     human = table.human_diversity.iloc[0], table.human_recognizability.iloc[0]
     distance = distance_to_humans(every[["diversity", "recognizability"]], human)
     return every[columns].assign(distance=distance)
+
+# %% ../../nbs/api/815_studies_humans.ipynb #2bda4abf
+def people_distance(
+    every: pd.DataFrame,  # of `models_and_people`
+    human: tuple,  # (diversity, recognizability) of people
+    place: tuple,  # the same of anything else: of people's drawings at another size
+) -> float:
+    "The distance to people of a place, in the standard deviations of `models_and_people`."
+    points = np.concatenate([every[["diversity", "recognizability"]], [human]])
+    return float(np.hypot(*np.subtract(place, human)/points.std(0)))
 
 # %% ../../nbs/api/815_studies_humans.ipynb #near-004
 def _median(values, draws=2000):
