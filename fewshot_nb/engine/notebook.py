@@ -201,17 +201,18 @@ def run_summary(
     profile: str = "smoke",  # of the run
     name: str = "",  # the experiment's; "": that of the file
 ) -> str:
-    "The first table of an executed notebook, the path of its first figure, and what the run shows."
+    "The first figure of an executed notebook, its first table, and what the run shows."
     path = Path(executed)
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    shown = [o["data"] for c in cells for o in c.get("outputs", []) if "data" in o]
-    table = next(("".join(d["text/plain"]) for d in shown if "<table" in "".join(d.get("text/html", ""))), "")
-    picture = next((d["image/png"] for d in shown if "image/png" in d), None)
+    shown = [(o["data"], "".join(c["source"])) for c in cells for o in c.get("outputs", []) if "data" in o]
+    table = next(("".join(d["text/plain"]) for d, _ in shown if "<table" in "".join(d.get("text/html", ""))), "")
+    picture, source = next(((d["image/png"], s) for d, s in shown if "image/png" in d), ("", ""))
     parts = [table]
     if picture:
         figure = path.with_suffix(".png")
         figure.write_bytes(base64.b64decode("".join(picture)))
-        parts.append(f"figure: {figure}")
+        caption = re.search(r'^#\| fig-cap: "(.*)"$', source, re.M)
+        parts.insert(0, f"figure: {figure}" + (f" ({caption[1].rstrip('.')})" if caption else ""))
     said = what_it_shows(profile, name or path.stem)
     return "\n".join(filter(None, [*parts, f"all figures and claims: {path}", said]))
 
