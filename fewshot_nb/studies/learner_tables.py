@@ -52,8 +52,8 @@ def _compared(mine, cell) -> dict:
     best = max(rivals, key=lambda m: share(m).mean())
     found = dict(accuracy=share(name), change=change(name), versus=share(name) - share(best),
                  behind=share("alpha-tim") - share(name), beyond=change(name) - change("pt-map"))
-    about = dict(features=f"{mine['backbone']}, seed {mine['seed']}", shot=mine["shot"], method=name,
-                 title=mine["title"], transductive=name in TABLE_METHODS["transductive"], best_inductive=best, asked=n)
+    about = dict(features=mine["features"], shot=mine["shot"], seed=mine["seed"], method=name, title=mine["title"],
+                 transductive=name in TABLE_METHODS["transductive"], best_inductive=best, asked=n)
     for column, d in found.items(): about |= _with_halves(column, d, tasks, mine["novel_classes"])
     return about
 
@@ -82,7 +82,8 @@ def beside_the_paper(
     def half(r, name): return f"{100*r[name]:+.1f} ± {100*r[f'{name}_half']:.1f}"
     lines = []
     for r in rows.sort_values(["shot", "transductive", "accuracy"]).to_dict("records"):
-        accuracy, change = theirs.loc[(r["title"], r["shot"])] if (r["title"], r["shot"]) in theirs.index else [np.nan]*2
+        name = r["title"], r["shot"]
+        accuracy, change = theirs.loc[name] if name in theirs.index else [np.nan]*2
         lines.append({"shot": r["shot"], "method": r["title"],
                       "looks at": "all queries" if r["transductive"] else "one query",
                       "accuracy (%)": f"{100*r['accuracy']:.1f} ± {100*r['accuracy_half']:.1f}",
@@ -111,22 +112,24 @@ def draw_table_changes(
                     color="#0072B2" if r.transductive else "#D55E00", mfc=fill,
                     label="ours, looks at all queries" if r.transductive else "ours, one query at a time")
     ax.axvline(0, color="k", lw=.6)
-    ax.set(yticks=range(len(mine)), yticklabels=mine.title, xlabel="change from balanced (points)", title=f"{shot}-shot")
+    ax.set(yticks=range(len(mine)), yticklabels=mine.title, xlabel="change from balanced (points)",
+           title=f"{shot}-shot")
 
 # %% ../../nbs/api/849_studies_learner_tables.ipynb #f738583e
 def _sound(rows):
-    "Readings of the tables whose trainings can bear a verdict, and the titles of the others."
+    "Readings of the tables whose trainings can bear a verdict."
     mine = in_the_tables(rows)
-    gates = learner_gates(rows).loc[mine.index]
-    return rows.loc[mine.index[gates == ""]], sorted(set(mine.title[gates != ""]))
+    return mine[learner_gates(rows).loc[mine.index] == ""]
 
 def table_measures(
     rows: pd.DataFrame,  # readings of `exp_learners`, as `spread_readings` gives them
 ) -> dict:  # claim of the paper -> `Measure`
     "V1, V3, V5, V6, V8, V9 by all methods of Tables 1-2 on one backbone."
-    sound, lacking = _sound(rows)
-    cells = table_rows(sound)
+    cells = table_rows(_sound(rows))
     if not len(cells): return {}
+    # seeds share their novel classes, so their errors may be alike: half widths are averaged as the means are
+    one = ["features", "shot", "method", "title", "transductive"]
+    cells = cells.groupby(one, as_index=False, sort=False).mean(numeric_only=True)
     there, titles = set(cells.method), dict(zip(cells.method, cells.title))
     names = {kind: [m for m in methods if m in there] for kind, methods in TABLE_METHODS.items()}
     every = {kind: [learner_preset(m, 1).title for m in methods] for kind, methods in TABLE_METHODS.items()}

@@ -128,7 +128,12 @@ class ComparedMethods:
     lacking: tuple = NOT_MEASURED  # transductive ones
     lacking_inductive: tuple = ("ProtoNet trained by episodes",)
 
-    def title(self, method: str) -> str: return (self.titles or {}).get(method) or _title(method)
+    def title(
+        self,
+        method: str,  # as rows have it
+    ) -> str:
+        "The name of a method in the paper's tables."
+        return (self.titles or {}).get(method) or _title(method)
 
 def _pooled(rows, method, column, sign=1.):
     "The mean of one method's column over all cells."
