@@ -9,14 +9,13 @@ __all__ = ['bongard_bench']
 import time
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
-from .machine import sgemm_rate
 from ..core import choose, device as find_device, rng, threads
 from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.logo import ink_marks
 from ..data.bongard.render import rasterise
 from ..engine.results import provenance
 from ..models.bongard_solvers import SOLVERS, bongard_solver, solver_computed_in
-from ..studies.bongard import solver_problem_flops
+from ..studies.bongard import product_rate, solver_problem_flops
 from ..train.bongard_solvers import leave_one_out_logits, whole_problems
 
 # %% ../../nbs/api/920_bench_bongard.ipynb #33108976
@@ -49,8 +48,10 @@ def _solver_step(net, optimizer, bank, batch, random, clock):
     loss.item()  # waits for the GPU
     return drawn, clock() - start
 
+_PRECISION = "bfloat16"  # as `hours` trains
+
 def _training_row(problems, method, size, alpha, batch, where, peak, steps):
-    net = solver_computed_in(bongard_solver(method, 1/alpha), "bfloat16").to(where).train()  # as `hours` trains
+    net = solver_computed_in(bongard_solver(method, 1/alpha), _PRECISION).to(where).train()
     bank, random = problems.bank(size, where), rng(0, "bench")
     optimizer = torch.optim.SGD(net.parameters(), 1e-3, momentum=.9)
     clock = time.process_time if where.type == "cpu" else time.perf_counter
@@ -86,12 +87,12 @@ def bongard_bench(
         some = rng(0, "bench").integers(0, problems.pictures.n, 70 if quick else 700)
         for px in (64, 128, 512):
             rows += _drawing_rows(problems.pictures.pick(some[:len(some)//4] if px == 512 else some), px)
-        peak = sgemm_rate(where, 512, 3)
+        peak = product_rate(str(where), _PRECISION)
         rows += [_training_row(problems, m, size, alpha, batch, where, peak, 2 if quick else 5) for m in names]
     table = pd.DataFrame(rows)
     made = provenance(device=where)
     made.pop("seconds", None)
-    machine = f"{made['device']}; torch {made['torch']}; large products {peak/1e9:.0f} GFLOP/s"
+    machine = f"{made['device']}; torch {made['torch']}; large products in {_PRECISION} {peak/1e9:.0f} GFLOP/s"
     for line in [machine + ("; quick: the times mean nothing" if quick else ""), *map(_bench_line, table.itertuples())]:
         say(line)
     return table.assign(**made, quick=quick)

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'official_shapes_folder', 'bongard_source',
-           'solver_problem_flops', 'grid_operations', 'SolverSettings', 'solver_row', 'ControlSettings', 'control_row',
-           'printed_accuracies', 'people_accuracies', 'accuracy_unit', 'accuracy_interval', 'accuracy_error',
-           'solver_gate', 'solver_table', 'solver_ends', 'solver_panels', 'solver_curves', 'size_panels',
-           'solver_measures', 'with_widths_of', 'size_measures', 'control_table', 'control_measures',
+           'solver_problem_flops', 'product_rate', 'grid_operations', 'SolverSettings', 'solver_row', 'ControlSettings',
+           'control_row', 'printed_accuracies', 'people_accuracies', 'accuracy_unit', 'accuracy_interval',
+           'accuracy_error', 'solver_gate', 'solver_table', 'solver_ends', 'solver_panels', 'solver_curves',
+           'size_panels', 'solver_measures', 'with_widths_of', 'size_measures', 'control_table', 'control_measures',
            'attribute_curves', 'heads_panel', 'parameter_counts', 'bongard_counts']
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #e0212df3
@@ -68,13 +68,18 @@ def solver_problem_flops(
     return 3.*images*counter.get_total_flops()
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #fdea3f63
-@functools.lru_cache(4)
-def _product_rate(device, size=512, times=4):
-    "Floating-point operations a second of large products here and now: the best of three."
+@functools.lru_cache(8)
+def product_rate(
+    device,  # a name or a `torch.device`
+    precision: str = "float32",  # of the products, or "bfloat16"
+    size: int = 512,  # rows and columns of both matrices
+    times: int = 4,  # products that are timed together
+) -> float:
+    "Floating-point operations a second of large products in a precision, here and now: the best of three."
     where = find_device(device)
     cuda = where.type == "cuda"
     clock, wait = (time.perf_counter, torch.cuda.synchronize) if cuda else (time.process_time, lambda: None)
-    a, seconds = torch.randn(size, size, device=where), []
+    a, seconds = torch.randn(size, size, device=where, dtype=getattr(torch, precision)), []
     a @ a  # the library's start is not counted
     for _ in range(3):
         wait()
@@ -144,12 +149,13 @@ def _pretrain(s, model, bank, device, file):
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #7b73d39f
 def _speed(s, state, device):
-    "Shares of the training time: of drawing, and of what the processor does in large products."
+    "Shares of the training time: of drawing, and of what the processor does in large products of its precision."
     seconds = max(state.seconds, 1e-9)
     drawing = [h["drawing"] for h in state.history]
     gflops = solver_problem_flops(s.method, s.size, s.alpha, s.queries)*s.batch*s.steps/seconds/1e9
     return dict(drawing_share=float(np.mean(drawing)*s.steps/seconds) if drawing else float("nan"), gflops=gflops,
-                flop_share=gflops*1e9/_product_rate(str(device)), train_seconds=state.seconds)
+                flop_share=gflops*1e9/product_rate(str(device), s.precision), share_of=s.precision,
+                train_seconds=state.seconds)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #6fb179ae
 _OWN_CONCEPTS = "FF", "BA"  # parts whose every problem is a concept of its own
