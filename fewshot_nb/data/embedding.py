@@ -51,6 +51,9 @@ def parts_of_images(
     if lacking:
         raise InputError(f"The class {lacking[0]!r} is in no part of {str(split)!r} (of {len(lacking)} such classes "
                          "the first): add it to the list.")
+    if absent := [name for name in parts if name not in set(labels)]:
+        raise InputError(f"{len(absent)} of the {len(parts)} classes of {str(split)!r} have no image here, the first is "
+                         f"{absent[0]!r}: add their images, or take them off the list.")
     return labels, [parts[name] for name in labels]
 
 # %% ../../nbs/api/135_data_embedding.ipynb #e536a6b8
@@ -201,7 +204,18 @@ def _trained_here(name, weights):
         raise InputError(f"{name!r} has its weights already: leave weights= (--weights) out.")
     later = importlib.import_module("fewshot_nb.models.residual")  # a later chapter, loaded when it is asked for
     net, side, _ = later.read_backbone(name)
-    return net, lambda image: torch.tensor(central_square(image, side))/255
+    return net, _shown_at(side, name)
+
+def _shown_at(side, name):
+    "A transform to a central square; that smaller images are blown up is told once."
+    told = []
+    def shown(image):
+        if min(image.size) < side and not told:
+            told.append(f"{name} sees {side} x {side} pixels: smaller images, the first of {image.width} x "
+                        f"{image.height}, are blown up, which costs accuracy; give larger ones if there are.")
+            warnings.warn(told[0])
+        return torch.tensor(central_square(image, side))/255
+    return shown
 
 def _learned_mean(model, parts) -> dict:
     "What our shipped network says of its base classes, to centre on, where the images have none of their own."

@@ -8,6 +8,7 @@ __all__ = ['images_at_hand', 'base_training_source', 'BaseSetting', 'base_traini
 
 # %% ../../nbs/api/847_studies_base_training.ipynb #4a98b5e1
 import functools, json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, pandas as pd, torch
@@ -15,7 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..core import InputError, choose, content_digest, settings_from
 from ..data.augmentation import Augmentation
 from ..data.bank import Bank
+from ..data.embedding import images_in
 from ..data.features import PARTS
+from ..data.image_sets import image_place, places_of_classes
 from ..data.photographs import PHOTOGRAPHS, find_photographs, photograph_bank
 from ..data.source import characters
 from ..models.core import embed, parameter_count
@@ -35,7 +38,7 @@ def images_at_hand(
 ) -> str:  # the name of a set, a whole path, or glyphs
     "The photographs that are meant here."
     if str(data) == "glyphs": return "glyphs"
-    if _is_own(images): return str(Path(images).expanduser().absolute())
+    if _is_own(images): return _sound_folder(Path(images).expanduser().absolute())
     if images != "auto":
         find_photographs(images, data)
         return images
@@ -51,6 +54,24 @@ def _is_own(images) -> bool:
     path = Path(images).expanduser()
     if not path.exists() and len(path.parts) > 1: raise InputError(f"There is no {str(path)!r}: check the path.")
     return path.exists()
+
+def _sound_folder(path) -> str:
+    "A folder whose parts share no class and can make tasks, as far as the names of its files tell; or an archive."
+    if path.is_file(): return str(path)
+    places = [image_place(p) for p in images_in(path)[0]]
+    of, counts = places_of_classes(places), Counter(p.name for p in places)
+    if any(p.part for p in of.values()):
+        for part in ("validation", "novel"):
+            _check_classes(part, {c: counts[c] for c, p in of.items() if p.part == part}, path)
+    return str(path)
+
+def _check_classes(part, counts, what):
+    "Refuse a part whose classes (name -> images) cannot make tasks of 5 ways, 5 shots and 15 queries a class."
+    least, few = 5 + 15, min(counts, key=counts.get, default=None)
+    if len(counts) >= 5 and counts[few] >= least: return
+    smallest = "" if few is None else f", the smallest, {few!r}, with {counts[few]} images"
+    raise InputError(f"The {part} part of {what} has {len(counts)} classes{smallest}, but its tasks need 5 classes of "
+                     f"{least} images (5 shots and 15 queries): give it more, or leave small classes out.")
 
 # %% ../../nbs/api/847_studies_base_training.ipynb #531b02fb
 def base_training_source(
@@ -163,6 +184,8 @@ def base_training_row(
     which = images_at_hand(images, data)
     seen = s.seen or s.crop
     base, validation, novel = base_training_banks(which, str(data), s.image_size, seen, s.classes, s.per_class)
+    for part, bank in ("validation", validation), ("novel", novel):  # the novel ones are asked after all epochs
+        _check_classes(part, dict(zip(bank.names, bank.counts.tolist())), which)
     epoch = base.n//s.batch
     if epoch < 1:
         raise InputError(f"batch={s.batch} is more than the {base.n} base images of {which}: take a smaller one.")
