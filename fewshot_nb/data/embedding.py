@@ -52,8 +52,8 @@ def parts_of_images(
         raise InputError(f"The class {lacking[0]!r} is in no part of {str(split)!r} (of {len(lacking)} such classes "
                          "the first): add it to the list.")
     if absent := [name for name in parts if name not in set(labels)]:
-        raise InputError(f"{len(absent)} of the {len(parts)} classes of {str(split)!r} have no image here, the first is "
-                         f"{absent[0]!r}: add their images, or take them off the list.")
+        raise InputError(f"{len(absent)} of the {len(parts)} classes of {str(split)!r} have no image here, the first "
+                         f"is {absent[0]!r}: add their images, or take them off the list.")
     return labels, [parts[name] for name in labels]
 
 # %% ../../nbs/api/135_data_embedding.ipynb #e536a6b8

@@ -53,8 +53,10 @@ def rows_by_backbone(
 ) -> dict:  # backbone -> its rows
     "Rows that can be pooled, by backbone: our ResNet-12 on photographs, there and elsewhere, then saturated networks."
     ours, elsewhere = rows.features.isin(SHIPPED_FEATURES), rows.features.isin(CROSS_DOMAIN)
+    saturated = rows[~ours & ~elsewhere]
+    networks = ["our critic" if f == "omniglot" else "MobileNet-v1" for f in saturated.features]
     kinds = {"ResNet-12 at 32 px": rows[ours], "ResNet-12, other domain": rows[elsewhere],
-             "MobileNet-v1": rows[~ours & ~elsewhere]}
+             " and ".join(sorted(set(networks))): saturated}
     return {name: part.reset_index(drop=True) for name, part in kinds.items() if len(part)}
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #b302057f
