@@ -212,8 +212,8 @@ def _looked(state, steps):
 
 # %% ../../nbs/api/845_studies_stability.ipynb #29e0d408
 # long: one training from its settings to its row
-def _trained_row(s, data, where):
-    "Train one learner in one configuration and measure its accuracy on new classes."
+def _trained_row(s, data, where, clock=time.perf_counter):
+    "Train one learner in one configuration and measure its accuracy on new classes; `clock` times its steps."
     train, test = _banks(data, s.images, s.image_size, s.test_classes)
     hyper = learner_configuration(s.learner, s.configuration, s.search_seed)
     steps, fewest = s.steps or int(hyper["training_steps_batches"]), int(min(train.counts.min(), test.counts.min()))
@@ -224,15 +224,15 @@ def _trained_row(s, data, where):
     batch, how = _how(s, hyper, query)
     how = replace(how, patience=_patience(s, hyper, steps))
     row = dict(query=query, learning_rate=hyper["learning_rate"], lr_decay_rate=hyper["lr_decay_rate"], samples=train.n)
-    began = time.perf_counter()
+    began = clock()
     try:
         with deterministic(s.chance != "device"):
             net, state = train_learner(
                 net, train, steps=steps, lr=hyper["learning_rate"], batch=batch,
                 schedule=learner_schedule(s.learner, hyper, steps), seed=s.seed, device=where, how=how,
                 validation=validation, draw=_tasks(s, train, how, batch, steps), log=max(1, steps//5))
-    except TrainingBrokeDown as e: return _lost(row, e, (time.perf_counter() - began)/steps)
-    seconds = (time.perf_counter() - began)/state.step
+    except TrainingBrokeDown as e: return _lost(row, e, (clock() - began)/steps)
+    seconds = (clock() - began)/state.step
     found = score_learner(
         net, test, way=s.test_way or s.way, shot=s.shot, n_tasks=s.test_tasks, within=s.within or None)
     if s.epoch: row |= _looked(state, steps)
@@ -478,29 +478,47 @@ def setup_spreads(
     return found
 
 # %% ../../nbs/api/845_studies_stability.ipynb #aae9d8a4
+_CHANCE_OF = dict(free="device", deterministic="none")  # what is left to chance in a mode
+
 @dataclass(frozen=True)
 class DeterminismSettings(StabilitySettings):
     "One of the repeated runs of Table 5."
     mode: str = "free"  # torch's usual algorithms, or "deterministic"
     threads: int = 1  # of torch
     run: int = 1  # counted from 1
+    paired: bool = False  # also do the same training in the other mode, to tell what determinism costs
 
     def __post_init__(self):
         super().__post_init__()
-        choose(self.mode, ("free", "deterministic"), "mode")
+        choose(self.mode, list(_CHANCE_OF), "mode")
+        if self.paired and self.mode != "free": raise InputError("paired=True compares with mode='free': ask for that.")
 
 def determinism_row(
     setting: dict,  # see `DeterminismSettings`
     data="auto",  # as for `stability_banks`
     device="auto",  # where to train
-) -> dict:  # as for `stability_row`, and parts_at, why: where one thread and two differ
+) -> dict:  # as of `stability_row`, and parts_at, why: where one thread and two differ; see `paired` for `cost`
     "One of the runs of Table 5."
     d = settings_from(DeterminismSettings, setting)
-    s = replace(d, chance="device" if d.mode == "free" else "none",
-                configuration=-1 if d.learner == "protonet" else 0)
-    with threads(d.threads): row = _trained_row(s, data, find_device(device))
+    s = replace(d, chance=_CHANCE_OF[d.mode], configuration=-1 if d.learner == "protonet" else 0)
+    where = find_device(device)
+    with threads(d.threads):
+        if d.paired: return dict(_paired_row(s, data, where), parts_at="", why="")
+        row = _trained_row(s, data, where)
     first = d.run == 1 and d.threads == 1 and d.mode == "free"
     return row | (_parting(s, data, device) if first else dict(parts_at="", why=""))
+
+# %% ../../nbs/api/845_studies_stability.ipynb #781a8cd0
+def _paired_row(s, data, where):
+    "The row of a `free` training, and what a step of the same one takes in mode `deterministic`; `cost` is the ratio."
+    clock = time.process_time if where.type == "cpu" else time.perf_counter
+    def trained(mode, **fewer): return _trained_row(replace(s, chance=_CHANCE_OF[mode], **fewer), data, where, clock)
+    for mode in _CHANCE_OF: trained(mode, steps=1, test_tasks=1)
+    modes = list(_CHANCE_OF)[::1 if s.run % 2 else -1]
+    found = {mode: trained(mode) for mode in modes}
+    free, fixed = found["free"], found["deterministic"]
+    return dict(free, deterministic_seconds=fixed["step_seconds"], cost=fixed["step_seconds"]/free["step_seconds"],
+                same_weights=free["weights"] == fixed["weights"])
 
 # %% ../../nbs/api/845_studies_stability.ipynb #846e60ed
 def _parting(s, data, device):
