@@ -55,6 +55,7 @@ def _is_own(images) -> bool:
     if not path.exists() and len(path.parts) > 1: raise InputError(f"There is no {str(path)!r}: check the path.")
     return path.exists()
 
+# %% ../../nbs/api/847_studies_base_training.ipynb #7f04d85e
 def _sound_folder(path) -> str:
     "A folder whose parts share no class and can make tasks, as far as the names of its files tell; or an archive."
     if path.is_file(): return str(path)
