@@ -81,6 +81,12 @@ def _place_of(name, data):
     return name, find_photographs(name, data)
 
 # %% ../../nbs/api/130_data_photographs.ipynb #e62a0727
+def _tell_unlisted(found, place, split):
+    "Say which classes have images and are on no list."
+    if found.unlisted:
+        warnings.warn(f"{len(found.unlisted)} of the classes of {str(place)!r} are not on the list {str(split)!r}, "
+                      f"the first is {found.unlisted[0]!r}; they are left out.")
+
 def photograph_bank(
     name: str = "caltech101",  # a name in `PHOTOGRAPHS`
     part: str | None = None,  # "base", "validation" or "novel" (also "train", "val", "test"); None for all classes
@@ -93,6 +99,7 @@ def photograph_bank(
     part = part and choose(part, {alias: p for p, aliases in PARTS.items() for alias in aliases}, "part")
     name, place = _place_of(name, data)
     found = image_set(place, size, listed=_list_of(name, place), wordnet=PHOTOGRAPHS[name].wordnet, source=name, **how)
+    _tell_unlisted(found, place, PHOTOGRAPHS[name].classes)
     return found.part(part).to(device)
 
 # %% ../../nbs/api/130_data_photographs.ipynb #8376218f
@@ -112,7 +119,5 @@ def from_folder(
     "The images of a folder or archive as a `Bank`; parts never share a class."
     listed = None if split is None else class_list(split)
     found = image_set(folder, size, listed=listed, skip_broken=skip_broken, enlarge=enlarge, source=source)
-    if found.unlisted:
-        warnings.warn(f"{len(found.unlisted)} of the classes of {str(folder)!r} are not on the list {str(split)!r}, "
-                      f"the first is {found.unlisted[0]!r}; they are left out.")
+    _tell_unlisted(found, folder, split)
     return found.part(part).to(device)
