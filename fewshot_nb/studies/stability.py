@@ -493,6 +493,7 @@ class DeterminismSettings(StabilitySettings):
         choose(self.mode, list(_CHANCE_OF), "mode")
         if self.paired and self.mode != "free": raise InputError("paired=True compares with mode='free': ask for that.")
 
+# long: from the setting to its row
 def determinism_row(
     setting: dict,  # see `DeterminismSettings`
     data="auto",  # as for `stability_banks`
