@@ -725,7 +725,7 @@ _ATTRIBUTE_CLAIMS = {"convex": "B12", "has_two_parts": "B13"}
 def control_table(
     table: pd.DataFrame,  # rows of `control_row`
 ) -> pd.DataFrame:
-    "The classifiers of attributes beside the paper's, with 95 % intervals over pictures."
+    "The classifiers of attributes beside the paper's, with 95 % intervals over trainings; of one, over pictures."
     printed = published_claims("bongard").set_index("id").expected
     def text(e): return f"{e.value:.1f} [{e.low:.1f}, {e.high:.1f}]"
     lines = []

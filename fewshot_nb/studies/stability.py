@@ -795,8 +795,9 @@ def determinism_measures(
 ) -> dict:  # id of a claim -> `Measure`
     "What repeated runs say on Table 5 and on the accuracies beside it."
     table = determinism_table(rows)
-    table = table[(table["mode"] == "free") & (table.threads == 1)].set_index("learner")
+    table = table[(table["mode"] == "free") & (table.threads == 1) & (table.runs > 1)].set_index("learner")
     here = {name: table.loc[learner] for learner, name in DETERMINISM_NAMES.items() if learner in table.index}
+    if not here: return {}  # one run repeats nothing
     found = {"T7": Measure([name for name, r in here.items() if r.different_weights == 1], unit="runs")}
     if len(here) > 1: found["T7o"] = Measure({name: _spread_estimate(r) for name, r in here.items()}, unit="runs")
     for id, learner in (("T8", "m-net-plain"), ("T9", "protonet-tadam"), ("T10", "protonet")):
