@@ -208,12 +208,13 @@ def _trained_here(name, weights):
 
 def _shown_at(side, name):
     "A transform to a central square; that smaller images are blown up is told once."
-    told = []
+    told = False
     def shown(image):
+        nonlocal told
         if min(image.size) < side and not told:
-            told.append(f"{name} sees {side} x {side} pixels: smaller images, the first of {image.width} x "
-                        f"{image.height}, are blown up, which costs accuracy; give larger ones if there are.")
-            warnings.warn(told[0])
+            told = True
+            warnings.warn(f"{name} sees {side} x {side} pixels: smaller images, the first of {image.width} x "
+                          f"{image.height}, are blown up, which costs accuracy; give larger ones if there are.")
         return torch.tensor(central_square(image, side))/255
     return shown
 

@@ -9,18 +9,17 @@ __all__ = ['TABLE_METHODS', 'in_the_tables', 'table_rows', 'beside_the_paper', '
 import json
 import numpy as np, pandas as pd, torch
 from ..claims.rules import Measure
-from ..evaluation.intervals import over_tasks
 from ..papers import published_table
 from ..samplers import TaskBatch
-from .learners import learner_gates, learner_preset
-from .realistic import INDUCTIVE_METHODS, half_width_over
-from .realistic_claims import ComparedMethods, all_method_measures, pooled_cells
+from .learners import learner_gates, learner_preset, with_halves
+from .realistic import INDUCTIVE_METHODS
+from .realistic_claims import JUDGED_METHODS, ComparedMethods, all_method_measures, pooled_cells
+from .realistic_tables import draw_paper_changes
 
 # %% ../../nbs/api/849_studies_learner_tables.ipynb #fb684c6f
 TABLE_METHODS = dict(
     inductive=INDUCTIVE_METHODS,
-    transductive=("maml", "versa", "entropy-min", "lr+ici", "pt-map", "sib", "laplacianshot", "bd-cspn", "tim",
-                  "alpha-tim"))  # of Tables 1-2
+    transductive=("maml", "versa", "entropy-min", "sib", *JUDGED_METHODS))  # of Tables 1-2
 _READ = dict.fromkeys(("maml", "versa"), "transductive")  # the others: running
 
 def in_the_tables(
@@ -36,25 +35,19 @@ def _tasks_of(classes):
     n, none = len(classes), torch.empty(len(classes), 0, dtype=torch.long)
     return TaskBatch(none, none, none, none, torch.tensor(classes), torch.zeros(n, dtype=torch.long))
 
-def _with_halves(name, d, tasks, classes) -> dict:
-    "The mean of a paired difference, its half widths over tasks and over classes."
-    labels = np.arange(classes)
-    return {name: float(d.mean()), f"{name}_half": over_tasks(d).half,
-            f"{name}_over_class": half_width_over(d, tasks, labels, "class")}
-
 def _compared(mine, cell) -> dict:
     "A method beside the others of its cell, on the tasks that it was asked; cell: method -> its row."
     n, q = mine["asked"], mine["n_query"]
     def share(m, column="right"): return np.array(cell[m][column][:n])/q
     def change(m): return share(m) - share(m, "right_balanced")
-    name, tasks = mine["learner"], _tasks_of(json.loads(mine["task_classes"]))
+    name, drawn = mine["learner"], (_tasks_of(json.loads(mine["task_classes"])), np.arange(mine["novel_classes"]))
     rivals = [m for m in TABLE_METHODS["inductive"] if m in cell and m != name]
     best = max(rivals, key=lambda m: share(m).mean())
     found = dict(accuracy=share(name), change=change(name), versus=share(name) - share(best),
                  behind=share("alpha-tim") - share(name), beyond=change(name) - change("pt-map"))
     about = dict(features=mine["features"], shot=mine["shot"], seed=mine["seed"], method=name, title=mine["title"],
                  transductive=name in TABLE_METHODS["transductive"], best_inductive=best, asked=n)
-    for column, d in found.items(): about |= _with_halves(column, d, tasks, mine["novel_classes"])
+    for column, d in found.items(): about |= with_halves(column, d, drawn)
     return about
 
 # %% ../../nbs/api/849_studies_learner_tables.ipynb #078b8598
@@ -101,12 +94,8 @@ def draw_table_changes(
 ):
     "Change from balanced queries of every method, ours over classes, above the span of the paper's cells."
     mine = rows[rows["shot"] == shot].sort_values("change", ascending=False).reset_index(drop=True)
-    paper = published_table("alpha_tim_tables_1_2").dropna(subset="change_from_balanced_points")
+    draw_paper_changes(ax, mine.title, shot)
     for y, r in mine.iterrows():
-        theirs = paper[(paper.method == r.title) & (paper.shots == shot)].change_from_balanced_points
-        if len(theirs):
-            ax.plot([theirs.min(), theirs.max()], [y, y], color="#BBBBBB", lw=6, solid_capstyle="butt", label="paper")
-            ax.plot(theirs.mean(), y, "|", color="k", ms=8)
         fill = "white" if r.title in faint else None
         ax.errorbar(100*r.change, y, xerr=100*r.change_over_class, fmt="o" if r.transductive else "s", ms=5, lw=1,
                     color="#0072B2" if r.transductive else "#D55E00", mfc=fill,

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['BANK_COLORS', 'method_label', 'marginal_label', 'accuracy_table', 'mean_halves', 'units_table', 'room_table',
-           'measures_table', 'tuned_beside_presets', 'rivals_table', 'draw_changes', 'draw_variants', 'draw_sweep',
-           'tuning_table', 'draw_imbalance', 'imbalance_table']
+           'measures_table', 'tuned_beside_presets', 'rivals_table', 'draw_paper_changes', 'draw_changes',
+           'draw_variants', 'draw_sweep', 'tuning_table', 'draw_imbalance', 'imbalance_table']
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #dbf6648f
 import re
@@ -153,8 +153,12 @@ def rivals_table(
 BANK_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # blind-safe, in the order of the banks
 _MARKERS = "osD^"
 
-def _draw_paper(ax, titles, shot):
-    "The span of the paper's cells for each of these methods."
+def draw_paper_changes(
+    ax,  # a matplotlib axis
+    titles,  # of methods, from below
+    shot: int,  # labelled images of a class
+):
+    "The span of the paper's changes from balanced queries for each of these methods, and a stroke at their mean."
     paper = published_table("alpha_tim_tables_1_2").dropna(subset="change_from_balanced_points")
     for y, title in enumerate(titles):
         theirs = paper[(paper.method == title) & (paper.shots == shot)].change_from_balanced_points
@@ -172,7 +176,7 @@ def draw_changes(
     ours = rows[rows.method.isin([*INDUCTIVE_METHODS, *PUBLISHED_METHODS])]
     order = ours.groupby("method").change.mean().sort_values(ascending=False).index
     ours, titles = ours[ours["shot"] == shot], [method_label(m) for m in order]
-    _draw_paper(ax, titles, shot)
+    draw_paper_changes(ax, titles, shot)
     for features, color, marker in zip(ours.features.unique(), BANK_COLORS, _MARKERS):
         o = ours[ours.features == features].set_index("method").reindex(order)
         ax.errorbar(100*o.change, range(len(order)), xerr=100*o.change_half, fmt=marker, ms=4, lw=1, color=color,

@@ -172,6 +172,7 @@ class LearnerTraining:
     auxiliary: int = 0  # images of a batch of the auxiliary classification; 0 for none
     look: int = 100  # steps between two looks at the validation classes
     n_validation: int = 100  # tasks of a look
+    look_way: int | None = None  # classes of a task of a look; None: as in training
     patience: int | None = None  # stop after so many looks without a lower loss
 
     @property
@@ -184,7 +185,7 @@ class LearnerTraining:
         classes: int,  # of validation
     ) -> dict:
         "The sizes of a task of a look: of fewer classes than a training task where there are no more."
-        way, task = min(self.way, classes), self.task
+        way, task = min(self.look_way or self.way, classes), self.task
         return dict(task, way=way, n_query=task["n_query"]//self.way*way)
 
 # %% ../../nbs/api/370_train_episodic.ipynb #7663a586

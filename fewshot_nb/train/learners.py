@@ -165,7 +165,7 @@ def train_table_learner(
     learner = table_learner(name, bank.shape, backbone, seed, net, precision)
     if not preset.steps: return learner.to(device).eval(), None
     way = way or preset.way
-    how = LearnerTraining(way=way, shot=shot, n_query=each*way, look=look, n_validation=n_validation,
+    how = LearnerTraining(way=way, shot=shot, n_query=each*way, look=look, n_validation=n_validation, look_way=5,
                           optimizer=preset.optimizer, weight_decay=preset.weight_decay)
     trained, seen, watched = learner, bank, validation
     if name == "sib":
