@@ -71,10 +71,13 @@ class BongardSolver(nn.Module):
         self,
         support: Float[Tensor, "task 12 1 H W"],  # six pictures of label 0, then six of label 1; ink 1 on 0
         query: Float[Tensor, "task query 1 H W"],  # pictures to be sorted
+        joint: bool = False,  # in training, batch norms see support and queries together, as in the published code
     ) -> Float[Tensor, "task query 2"]:  # logits
-        "Which side each query belongs to; no query knows of another one."
+        "Which side each query belongs to; no query knows of another one, but for `joint` batch norms in training."
         _check_task(support, query)
-        return self.compare(self.embed(support), self.embed(query))
+        if not joint: return self.compare(self.embed(support), self.embed(query))
+        z = self.embed(torch.cat([support, query], 1))
+        return self.compare(z[:, :2*SIDE_SHOTS], z[:, 2*SIDE_SHOTS:])
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #d82fa8be
 def _check_task(support, query):

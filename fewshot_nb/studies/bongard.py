@@ -116,6 +116,7 @@ class SolverSettings:
     batch: int = 8  # problems a step
     lr: float = 1e-3  # `rate` in rows
     queries: str = "two"  # of a problem and step, or "all", see `train_solver`
+    norms: str = "separate"  # batch norms of support and two queries, or "joint", see `train_solver`
     optimizer: str = "sgd"  # or "adam"
     first_scale: float = 0.  # of the logits, before it is learned; 0: the solver's own, as published
     scale: float = 1.  # share of the 12,000 problems
@@ -203,7 +204,7 @@ def _train_and_test(s, model, bank, parts, some, device, file):
     "What `_in_stretches` says of a solver; batch norms take their moments from `some` problems before each test."
     def until(stop, checkpoint):
         return train_solver(model, bank, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed, queries=s.queries,
-                            optimizer=s.optimizer, device=device, checkpoint=checkpoint, until=stop)
+                            norms=s.norms, optimizer=s.optimizer, device=device, checkpoint=checkpoint, until=stop)
     def judge(model):
         if s.renewed: model = renewed_batch_norms(model, lambda net: solved_shares(net, some.bank(s.size, device)))
         return _accuracies(model, parts, s.size, device)
@@ -221,7 +222,7 @@ def solver_row(
     s, device = settings_from(SolverSettings, setting, renamed=dict(rate="lr")), find_device(device)
     choose(s.method, list(SOLVERS), "method")
     problems = _benchmark(s.variant, problem_seed, official_shapes_folder(data), s.scale)
-    def file(what): return folder and Path(folder)/f"{s.variant}-{s.method}-{s.alpha:g}-{s.seed}.{what}.pt"
+    def file(what): return folder and Path(folder)/f"{s.variant}-{s.method}-{s.norms}-{s.alpha:g}-{s.seed}.{what}.pt"
     train = problems.part("train")
     model, bank = bongard_solver(s.method, 1/s.alpha, s.seed), train.bank(s.size, device)
     _set_up(model, s)

@@ -135,9 +135,9 @@ def first_state(
     return bank, State(seed, device, net=model, optimizer=optimizer(model.parameters(), **settings))
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #5b0e7d1b
-def _answers(model, shown):
+def _answers(model, shown, joint):
     "Logits and labels of what a step shows: an episode (support, query, labels), or whole problems."
-    if isinstance(shown, tuple): return model(*shown[:2]), shown[2]
+    if isinstance(shown, tuple): return model(*shown[:2], **dict(joint=True) if joint else {}), shown[2]
     logits = leave_one_out_logits(model, shown)
     return logits, torch.arange(2, device=logits.device).expand(len(logits), 2)
 
@@ -155,6 +155,7 @@ def train_solver(
     weight_decay: float = 5e-4,  # SGD's
     optimizer: str = "sgd",  # "sgd" as in the paper; or "adam", without weight decay
     queries: str = "two",  # of a problem and step: "two", drawn anew as in the paper; "all", each with the others
+    norms: str = "separate",  # of the support and two queries; "joint" as in the published code; of all: always joint
     seed: int = 0,  # of problems and queries
     device="cpu",  # where to train
     checkpoint=None,  # file to resume from and write to
@@ -163,6 +164,10 @@ def train_solver(
     """Train a solver on problems rendered on the fly; the history tells loss, accuracy, and the seconds that
     drawing took."""
     choose(queries, ("two", "all"), "queries")
+    choose(norms, ("separate", "joint"), "norms")
+    if norms == "joint" and not hasattr(model, "compare"):
+        raise InputError(f"norms='joint' was given, but {type(model).__name__} sees support and query as one stack: "
+                         "take separate.")
     choose(optimizer, ("sgd", "adam"), "optimizer")
     where, last = find_device(device), min(steps, until or steps)
     sgd = dict(lr=lr, momentum=momentum, weight_decay=weight_decay)
@@ -174,7 +179,7 @@ def train_solver(
         start = time.perf_counter()
         shown = drawn(state.step)
         waited = torch.tensor(time.perf_counter() - start)
-        logits, labels = _answers(model, shown)
+        logits, labels = _answers(model, shown, norms == "joint")
         right = (logits.argmax(-1) == labels).float().mean()
         return dict(loss=F.cross_entropy(logits.flatten(0, 1), labels.flatten()), accuracy=right, drawing=waited)
     # not the steps: at a constant rate a longer training goes on where a shorter one ended
@@ -182,6 +187,7 @@ def train_solver(
                     problems=problems_of(bank))
     if schedule: settings["steps"] = steps
     if queries != "two": settings["queries"] = queries
+    if norms != "separate": settings["norms"] = norms
     if optimizer != "sgd": settings["optimizer"] = optimizer
     run_steps(descend(loss, schedule=schedule), state, last, checkpoint, settings=settings, log=min(20, steps),
               desc=type(model).__name__)
