@@ -159,6 +159,7 @@ def _auxiliary_parts(model, classes, lr, how, seed, where):
     return dict(head=head, second=_sgd(groups, lr, how.momentum))
 
 # %% ../../nbs/api/370_train_episodic.ipynb #27befe1a
+# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class LearnerTraining:
     "How a learner is trained; the defaults are 5-way 5-shot with 15 queries of each class, by Adam."
