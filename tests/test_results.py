@@ -1,6 +1,6 @@
 """Results: rows keep their bits, parts merge whatever their order, and nothing that goes wrong is
 silently merged or lost."""
-import json, math, os, signal, struct, subprocess, sys, textwrap, time, warnings
+import json, math, os, re, signal, struct, subprocess, sys, textwrap, time, warnings
 from pathlib import Path
 
 import numpy as np, pandas as pd, pyarrow.parquet as pq, pytest
@@ -9,7 +9,8 @@ from hypothesis import given, settings as budget, strategies as st
 import fewshot_nb
 from fewshot_nb.core import InputError
 from fewshot_nb.engine.pool import Failed, compute_grid
-from fewshot_nb.engine.results import Results, committed_rows, merge_parts, same_rows
+from fewshot_nb.engine.experiment import experiment_names
+from fewshot_nb.engine.results import CLOCK, Results, committed_rows, merge_parts, same_rows
 
 ROOT = Path(__file__).parents[1]
 bits = lambda x: struct.pack(">d", x)
@@ -93,6 +94,11 @@ def test_same_rows_sees_one_bit_and_ignores_the_clock():
     assert not same_rows(t, t.assign(a=[np.nan, np.nextafter(.1, 0)]))
     assert not same_rows(t, t.assign(a=[.1, np.nan])) and not same_rows(t, t.drop(columns="a"))
     assert not same_rows(t, t.assign(seed=[0., 1.]))
+
+def test_every_column_that_a_clock_fills_is_known_as_such():
+    timed = re.compile("seconds|per_second|_ms$|flop|drawing_share")
+    for name in experiment_names():
+        if (ROOT/"nbs"/"results"/name).is_dir(): assert {c for c in committed_rows(name) if timed.search(c)} <= {*CLOCK}
 
 # --- parts
 

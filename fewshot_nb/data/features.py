@@ -370,7 +370,7 @@ def _checked(pairs, source):
         name, part = str(name), choose(str(part).strip().lower(), ours, f"part in {source}")
         if split.setdefault(name, part) != part:
             raise InputError(f"Class {name!r} is in {split[name]} and in {part} in {source}: "
-                             "few-shot parts must not share classes.")
+                             "few-shot parts must not share classes, so let each class stand on one line.")
     return split
 
 # %% ../../nbs/api/125_data_features.ipynb #f7c526b6

@@ -41,7 +41,9 @@ def _key_form(value):
     return int(value) if float(value).is_integer() else float(value)
 
 # %% ../../nbs/api/500_engine_results.ipynb #14a594bf
-CLOCK = ("seconds", "start", "step_seconds")  # columns that may differ between two runs of the same thing
+CLOCK = ("start", "seconds", "step_seconds", "train_seconds", "ps_seconds", "seconds_per_1000", "images_per_second",
+         "step_ms", "deterministic_seconds", "deterministic_cost", "drawing_share", "gflops",
+         "flop_share")  # columns that may differ between two runs of the same thing
 
 def _bits(
     rows,  # a DataFrame

@@ -498,7 +498,7 @@ def determinism_row(
     setting: dict,  # see `DeterminismSettings`
     data="auto",  # as for `stability_banks`
     device="auto",  # where to train
-) -> dict:  # as of `stability_row`, and parts_at, why: where one thread and two differ; see `paired` for `cost`
+) -> dict:  # as of `stability_row`, and parts_at, why: where one thread and two differ; see `paired`
     "One of the runs of Table 5."
     d = settings_from(DeterminismSettings, setting)
     s = replace(d, chance=_CHANCE_OF[d.mode], configuration=-1 if d.learner == "protonet" else 0)
@@ -511,14 +511,15 @@ def determinism_row(
 
 # %% ../../nbs/api/845_studies_stability.ipynb #781a8cd0
 def _paired_row(s, data, where):
-    "The row of a `free` training, and what a step of the same one takes in mode `deterministic`; `cost` is the ratio."
+    "The row of a `free` training, and what a step takes in mode `deterministic`, in seconds and as a multiple."
     clock = time.process_time if where.type == "cpu" else time.perf_counter
     def trained(mode, **fewer): return _trained_row(replace(s, chance=_CHANCE_OF[mode], **fewer), data, where, clock)
     for mode in _CHANCE_OF: trained(mode, steps=1, test_tasks=1)
     modes = list(_CHANCE_OF)[::1 if s.run % 2 else -1]
     found = {mode: trained(mode) for mode in modes}
     free, fixed = found["free"], found["deterministic"]
-    return dict(free, deterministic_seconds=fixed["step_seconds"], cost=fixed["step_seconds"]/free["step_seconds"],
+    return dict(free, deterministic_seconds=fixed["step_seconds"],
+                deterministic_cost=fixed["step_seconds"]/free["step_seconds"],
                 same_weights=free["weights"] == fixed["weights"])
 
 # %% ../../nbs/api/845_studies_stability.ipynb #846e60ed
