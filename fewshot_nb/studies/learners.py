@@ -201,6 +201,10 @@ def spread_readings(
     return pd.DataFrame([{**r, **found} for r, text in zip(shared, table.readings) for found in json.loads(text)])
 
 # %% ../../nbs/api/848_studies_learners.ipynb #54d963fd
+def _step_images(setting, preset) -> int:
+    "Images of a training step: support and queries of its tasks."
+    return (setting.get("way") or preset.way)*(setting["shot"] + 15)*(setting.get("batch") or preset.batch)
+
 @counted_in("floating-point operations")
 def learners_work(
     setting: dict,  # a setting, or a row of results
@@ -208,7 +212,7 @@ def learners_work(
     "Floating-point operations: training by episodes, the tasks asked, and, counted once, the backbone's training."
     s = {**vars(LearnerSetting()), **{k: v for k, v in setting.items() if k in vars(LearnerSetting())}}
     preset, each = learner_preset(s["learner"], s["shot"]), image_flops(s["backbone"], int(s["side"]))
-    steps, shown = s["steps"] or preset.steps, (s["way"] or preset.way)*(s["shot"] + 15)*(s["batch"] or preset.batch)
+    steps, shown = s["steps"] or preset.steps, _step_images(s, preset)
     inner = (1 + 5*s["shot"]/(s["shot"] + 15)*(3 if s["learner"] == "maml" else 1)) if "maml" in s["learner"] else 1
     training = 0. if preset.on_backbone else 3.*each*steps*shown*inner
     makes = s["learner"] == "nearest-mean"  # the backbone that others stand on, too
@@ -270,19 +274,14 @@ def readings_table(
 # %% ../../nbs/api/848_studies_learners.ipynb #f576cabc
 _BASE_EPOCHS = 90  # of the paper's base training
 
-def _images_of_tasks(r, preset) -> tuple:
-    "Images, counted with repetition, that a row's training tasks showed, and that its paper's show."
-    batch, way = r.get("batch") or preset.batch, r.get("way") or preset.way
-    each = r["shot"] + 15
-    return r["trained_steps"]*batch*way*each, preset.steps*preset.batch*preset.way*each
-
 def learner_gates(
     rows: pd.DataFrame,  # of `learner_rows` with their settings
 ) -> pd.Series:  # of each row: why it cannot bear a verdict, or ""
     "Gates of rows: still training, at chance."
     def gate(r):
         preset, epochs = learner_preset(r["learner"], r["shot"]), r.get("epochs", LearnerSetting.epochs)
-        seen, all_seen = _images_of_tasks(r, preset)
+        seen = r["trained_steps"]*_step_images(r, preset)  # counted with repetition
+        all_seen = preset.steps*_step_images(dict(shot=r["shot"]), preset)
         # above a backbone nothing is trained but SIB: what must have ended is the backbone's own training
         done, published = (seen, all_seen) if preset.steps else (epochs, _BASE_EPOCHS)
         own = rows[(rows[["learner", "shot", "seed"]] == [r["learner"], r["shot"], r["seed"]]).all(axis=1)]
