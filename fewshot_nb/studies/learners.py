@@ -16,6 +16,7 @@ from ..claims.gates import chance_gate, first_gate, brevity_gate, training_gate
 from ..claims.rules import Estimate, Measure
 from ..core import (InputError, choose, content_digest, device as named_device, made_once, read_tensors,
                              save_tensors, settings_from)
+from ..data.at_hand import images_at_hand
 from ..data.augmentation import Augmentation
 from ..evaluation.evaluate import evaluate
 from ..evaluation.intervals import over_tasks
@@ -24,7 +25,7 @@ from ..models.core import BATCH_NORMS, computed_in
 from ..models.residual import photograph_backbone
 from ..plots import COLOURS
 from ..samplers import TaskSpec, task_stream
-from .base_training import base_training_banks, image_flops, images_at_hand
+from .base_training import base_training_banks, image_flops
 from .generators import counted_in
 from .realistic import INDUCTIVE_METHODS, half_width_over, n_query_of, quiet_redraws
 from .realistic_claims import JUDGED_METHODS, pooled_cells

@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA', 'NESTED_FORMULA', 'DETERMINISM_NAMES',
            'SEARCH_ORDER', 'PUBLISHED_EPOCHS', 'learner_configuration', 'learner_schedule', 'nudge_weights',
-           'in_another_order', 'stability_banks', 'photographs_at_hand', 'StabilitySettings', 'pixel_moments',
-           'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
-           'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses',
-           'setup_spreads', 'DeterminismSettings', 'determinism_row', 'SearchSettings', 'protonet_row', 'learner_label',
-           'setup_label', 'stability_measures', 'measures_of_learner', 'published_comparisons', 'published_plan',
-           'published_power', 'comparison_panels', 'run_panels', 'curve_panels', 'spread_panel', 'determinism_table',
-           'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'search_measures']
+           'in_another_order', 'stability_banks', 'StabilitySettings', 'pixel_moments', 'stability_row',
+           'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs', 'mean_comparisons',
+           'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses', 'setup_spreads',
+           'DeterminismSettings', 'determinism_row', 'protonet_row', 'learner_label', 'setup_label',
+           'stability_measures', 'measures_of_learner', 'published_comparisons', 'published_plan', 'published_power',
+           'comparison_panels', 'run_panels', 'curve_panels', 'spread_panel', 'determinism_table',
+           'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'search_measures',
+           'draw_search_curves']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
 import functools, json, time
@@ -21,9 +22,10 @@ from scipy import stats as distributions
 from ..claims.gates import brevity_gate, chance_gate, first_gate, grid_gate, seeds_gate, training_gate
 from ..claims.rules import Estimate, Measure
 from ..core import InputError, choose, device as find_device, rng, settings_from, threads, torch_rng
-from ..data.photographs import find_photographs, photograph_bank
+from ..data.at_hand import bank_at_hand, images_at_hand
 from ..data.source import characters
 from ..engine.determinism import deterministic, seed_everything, tensor_fingerprint
+from ..models.core import PRECISIONS, computed_in
 from ..papers import published_table
 from ..plots import COLOURS, style
 from ..stats.priors import note_design, published_space, study_design
@@ -98,29 +100,18 @@ def in_another_order(
 # %% ../../nbs/api/845_studies_stability.ipynb #93cd8cdc
 def stability_banks(
     data="auto",  # "auto", "glyphs", or a folder that holds the data
-    images: str = "characters",  # or a set of photographs: "caltech101", "grocery", "mini_imagenet"
+    images: str = "characters",  # or photographs, as `images_at_hand` names them
     image_size: int = 28,  # side in pixels
     test_classes: int = 60,  # how many test classes, spread evenly
 ):  # (training classes, test classes)
     "What is learned from, and what it is judged on."
     if images == "characters":
         train, test = (characters(image_size, "lake", part, data) for part in ("background", "evaluation"))
-    else: train, test = (photograph_bank(images, part, image_size, data) for part in ("base", "novel"))
+    else: train, test = (bank_at_hand(images, part, image_size, data) for part in ("base", "novel"))
     spread = torch.linspace(0, test.classes - 1, min(test_classes, test.classes)).round().long()
     return train, test.select(spread)
 
 _banks = functools.lru_cache(4)(stability_banks)  # a process trains many times on the same data
-
-def photographs_at_hand(
-    data="auto",  # "auto", "glyphs", or a folder
-) -> str:  # caltech101 or glyphs
-    "The photographs that `data` means here; embedded glyphs stand in where there are none."
-    if str(data) == "glyphs": return "glyphs"
-    try: find_photographs("caltech101", data)
-    except InputError:
-        if str(data) != "auto": raise
-        return "glyphs"
-    return "caltech101"
 
 # %% ../../nbs/api/845_studies_stability.ipynb #23974dec
 @dataclass(frozen=True)
@@ -138,6 +129,7 @@ class StabilitySettings:
     way: int = 5  # classes of a task
     shot: int = 5  # support images of a class
     width: int = 64  # channels
+    precision: str = "float32"  # one of `PRECISIONS`: of the network, in training and afterwards
     image_size: int = 28  # side in pixels
     images: str = "characters"  # see `stability_banks`
     normalise: bool = False  # whether images are normalised by their mean and standard deviation
@@ -147,7 +139,9 @@ class StabilitySettings:
     test_way: int = 0  # classes of a task of the test; 0: as many as in training
     within: str = ""  # "alphabet": all classes of a task of the test are of one alphabet; "": of any
 
-    def __post_init__(self): choose(self.chance, CHANCES, "kind of chance")
+    def __post_init__(self):
+        choose(self.chance, CHANCES, "kind of chance")
+        choose(self.precision, PRECISIONS, "precision")
 
 # %% ../../nbs/api/845_studies_stability.ipynb #f1c9e5ee
 def pixel_moments(bank) -> tuple:  # mean and standard deviation of the pixels, in [0, 1]
@@ -160,7 +154,7 @@ def _fresh_learner(s, train):
     name, more = s.learner, {}
     if s.normalise: more["moments"] = pixel_moments(train)
     if s.learner == "m-net-plain": name, more["fce"] = "m-net", False
-    net = fresh_learner(name, train.shape, s.seed, s.width, **more)
+    net = computed_in(fresh_learner(name, train.shape, s.seed, s.width, **more), s.precision)
     if s.chance == "rounding": return nudge_weights(net, s.launch, s.repeat)
     if s.chance != "order": return net
     return net.to(memory_format=torch.channels_last if s.launch == 1 else torch.contiguous_format)
@@ -536,26 +530,16 @@ def _parting(s, data, device):
     return dict(parts_at=parted["operation"], why=parted["why"]) if parted else dict(parts_at="", why="")
 
 # %% ../../nbs/api/845_studies_stability.ipynb #f52619b5
-@dataclass(frozen=True)
-class SearchSettings(StabilitySettings):
-    "One of the runs of Table 6."
-    long: int = 0  # steps of a second training of the default, watched on held-out classes; 0: none
-    long_seed: int = 0  # the seed that has it
-
 def protonet_row(
-    setting: dict,  # see `SearchSettings`
+    setting: dict,  # see `StabilitySettings`
     data="auto",  # as for `stability_banks`
     device="auto",  # where to train
-    source: str = "glyphs",  # glyphs, or a set of photographs, see `photographs_at_hand`
-) -> dict:  # as for `stability_row`; best_epoch and epochs of the long training, or 0
+    images: str = "auto",  # see `images_at_hand`; where glyphs stand in, they are learned from as characters
+) -> dict:  # as for `stability_row`
     "One of the runs of Table 6."
-    s, where = settings_from(SearchSettings, setting), find_device(device)
-    s = replace(s, learner="protonet", images="characters" if source == "glyphs" else source)
-    row = _trained_row(s, data, where) | dict(best_epoch=0, epochs=0, long_accuracy=float("nan"))
-    if s.long and s.configuration < 0 and not s.normalise and s.seed == s.long_seed:
-        far = _trained_row(replace(s, steps=s.long, epoch=100), data, where)
-        row |= dict(best_epoch=far["best_epoch"], epochs=far["epochs"], long_accuracy=far["accuracy"])
-    return row
+    s, which = settings_from(StabilitySettings, setting), images_at_hand(images, data)
+    s = replace(s, learner="protonet", images="characters" if which == "glyphs" else which)
+    return _trained_row(s, data, find_device(device))
 
 # %% ../../nbs/api/845_studies_stability.ipynb #5e70b002
 _LEARNERS = {"protonet": "ProtoNet", "m-net": "MatchingNet", "tadam": "TADAM"}
@@ -832,6 +816,7 @@ def _chosen_by_others(part):
     """By seed: accuracy of the configuration that is best on the mean of the other seeds; one row a
     seed, one column each."""
     wide = part.pivot_table(index="seed", columns="configuration", values="accuracy")
+    if len(wide) < 2: return pd.Series(dtype=float)  # no other seed can choose
     return pd.Series({s: wide.loc[s, wide.drop(s).mean().idxmax()] for s in wide.index})
 
 def paired_settings(
@@ -855,9 +840,25 @@ def search_measures(
     found = {id: Measure(pairs, unit="seeds", gate=gate) for id in ("T11", "T12")}
     for id, name in (("T10", "default"), ("T11b", "normalised"), ("T12b", "normalised+search")):
         found[id] = Measure(float(best[name]), unit="trainings", gate=gate)
-    far = table[table.epochs > 0]
+    far = table[table.setting == "default"].dropna(subset=["epochs"]) if "epochs" in table else ()
     if len(far):
         ends = grid_gate([1, int(far.epochs.min())], 1, PUBLISHED_EPOCHS, "epochs")
         found["T13"] = Measure(
             far.best_epoch.astype(float).tolist(), unit="seeds", gate=first_gate(ends, seeds_gate(len(far))))
     return found
+
+# %% ../../nbs/api/845_studies_stability.ipynb #ee12f7ec
+def draw_search_curves(
+    ax,  # a matplotlib axis
+    table: pd.DataFrame,  # of `named_settings`
+):
+    "Accuracy on held-out classes over epochs of 100 episodes: each training, and the mean of its setting."
+    order = [s for s in SEARCH_ORDER if s in set(table.setting)]
+    for name, colour in zip(order, ("blue", "sky", "vermillion", "orange")):
+        read = [json.loads(c) for c in table.curve[table.setting == name].dropna()]
+        curves = pd.DataFrame([{int(step)/100: 100*h["accuracy"] for step, h in c.items()} for c in read])
+        for _, curve in curves.iterrows(): ax.plot(curve.index, curve, lw=.4, alpha=.4, color=COLOURS[colour])
+        if len(read): ax.plot(curves.columns, curves.mean(), lw=1.8, color=COLOURS[colour], label=name)
+    ax.axvline(20, color="k", lw=.8, ls=":")
+    ax.set(xlabel="epochs of 100 episodes", ylabel="accuracy on held-out classes (%)")
+    ax.legend(fontsize=8.5)
