@@ -6,9 +6,9 @@
 __all__ = ['CRITICS', 'CRITIC_FAMILIES', 'CRITIC_MARGINS', 'COMPARED', 'CriticSettings', 'critic_settings', 'train_critic',
            'train_with_looks', 'prototype_tasks', 'task_logits', 'class_accuracy', 'class_measures',
            'human_features_and_prototypes', 'save_classes', 'read_classes', 'critic_row', 'critic_agreement',
-           'class_silhouette', 'over_people', 'silhouette_over_people', 'ink_agreement_over_people', 'plane_places',
-           'human_drawings', 'ranked_drawings', 'critic_gate', 'agreement_over_seeds', 'critic_measures',
-           'critic_curves', 'people_measures', 'critic_training_flops']
+           'class_silhouette', 'over_people', 'silhouette_over_people', 'plane_places', 'human_drawings',
+           'ranked_drawings', 'critic_gate', 'agreement_over_seeds', 'critic_measures', 'critic_curves',
+           'people_measures', 'critic_training_flops']
 
 # %% ../../nbs/api/820_studies_critics.ipynb #9aa2ad88
 import functools, json
@@ -18,7 +18,7 @@ import numpy as np, torch
 from jaxtyping import Float, Int
 from scipy.stats import t as student
 from torch import Tensor
-from ..claims.gates import brevity_gate, first_gate, training_gate
+from ..claims.gates import brevity_gate, first_gate, seeds_gate, training_gate
 from ..claims.rules import Estimate, Measure, mean_estimate
 from ..core import InputError, choose, device as find_device, read_arrays, rng, save_arrays, settings_from
 from ..data.source import characters
@@ -369,7 +369,7 @@ def _silhouette(distances):
 # %% ../../nbs/api/820_studies_critics.ipynb #crit-002
 def over_people(
     statistic,  # `statistic(kept)` of the people whose numbers are kept, a list
-    people: int = 20,  # who drew each character
+    people: int = 20,  # who drew each character; alphabets had different ones, so a number is one of each alphabet
 ) -> Estimate:
     "A statistic of people's drawings with its 95 % jackknife interval over people."
     everybody = list(range(people))
@@ -384,17 +384,6 @@ def silhouette_over_people(
     "The mean silhouette with its interval over people."
     distances = _distances(features)
     def of(kept): return _silhouette(distances[:, kept][..., kept]).mean().item()
-    return over_people(of, features.shape[1])
-
-# %% ../../nbs/api/820_studies_critics.ipynb #crit-x1
-def ink_agreement_over_people(
-    features: Float[Tensor, "class person dim"],  # one drawing a class and person
-    ink: Float[Tensor, "class person"],  # share of each drawing that is stroke
-) -> Estimate:
-    "Spearman's correlation over classes of diversity with ink, with its interval over people."
-    def of(kept):
-        spread = diversity(features[:, kept]).cpu().numpy()
-        return measure_agreement(spread, ink[:, kept].mean(1).cpu().numpy(), draws=0).spearman
     return over_people(of, features.shape[1])
 
 # %% ../../nbs/api/820_studies_critics.ipynb #e4ef0f9b
@@ -540,11 +529,13 @@ def critic_measures(
     judged: dict,  # (critic, seed) -> what `read_classes` gives
 ) -> dict:  # id of a claim -> `Measure`
     "What the trained critics show (Tables S3 and S4, S1, S17)."
-    found, one_seed = {}, table.seed.nunique() == 1
+    found = {}
     for ids, (one, other, what) in COMPARED.items():
         if not {one, other} <= set(table.critic): continue
-        value, gate = agreement_over_seeds(judged, one, other, what), critic_gate(table, one, other)
-        unit = "classes" if one_seed and what != "logits" else "seeds"
+        seeds = sum(c == one and (other, s) in judged for c, s in judged)  # that both were trained with
+        value = agreement_over_seeds(judged, one, other, what)
+        gate = first_gate(critic_gate(table, one, other), seeds_gate(seeds))
+        unit = "classes" if seeds == 1 and what != "logits" else "seeds"
         found |= {id: Measure(value, unit, gate=gate) for id in ids}
     proto = table[table.critic == "proto_net"]
     if not len(proto): return found
@@ -583,15 +574,16 @@ def people_measures(
     critics: str = "auto",  # see `models.critics.read_critics`
     device="auto",  # where to compute
 ) -> dict:  # id of a claim -> `Measure`
-    "What people's drawings show to the pair at hand: counts, values, and intervals over people (H13, E5, E5s)."
+    "What people's drawings show to the pair at hand: counts, values, and intervals over classes (H13) or drawers (E5, E5s)."
     where = str(find_device(device))
     people = human_measures(data, critics, where)
     features, _ = human_features_and_prototypes(str(data), critics, None, where)
     bank = fit_and_judged(50, str(data))[1]
     ink = bank.take(bank.by_class()).flatten(2).mean(-1)
-    over = dict(H13=ink_agreement_over_people(features["simclr"], ink),
-                E5=silhouette_over_people(features["proto_net"]), E5s=silhouette_over_people(features["simclr"]))
-    return people | {id: Measure(v, "people") for id, v in over.items()}
+    agreed = measure_agreement(diversity(features["simclr"]).cpu().numpy(), ink.mean(1).cpu().numpy())
+    ink_agrees = Estimate(agreed.spearman, agreed.spearman_low, agreed.spearman_high, agreed.n)
+    over = dict(E5=silhouette_over_people(features["proto_net"]), E5s=silhouette_over_people(features["simclr"]))
+    return people | dict(H13=Measure(ink_agrees, "classes")) | {id: Measure(v, "drawers") for id, v in over.items()}
 
 # %% ../../nbs/api/820_studies_critics.ipynb #a85a150e
 @counted_in("floating-point operations")

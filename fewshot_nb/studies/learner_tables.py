@@ -7,11 +7,12 @@ __all__ = ['TABLE_METHODS', 'in_the_tables', 'table_rows', 'beside_the_paper', '
 
 # %% ../../nbs/api/849_studies_learner_tables.ipynb #7f0b4fd2
 import json
+from dataclasses import replace
 import numpy as np, pandas as pd, torch
 from ..claims.rules import Measure
 from ..papers import published_table
 from ..samplers import TaskBatch
-from .learners import learner_gates, learner_preset, with_halves
+from .learners import class_unit, learner_gates, learner_preset, with_halves
 from .realistic import INDUCTIVE_METHODS
 from .realistic_claims import JUDGED_METHODS, ComparedMethods, all_method_measures, pooled_cells
 from .realistic_tables import draw_paper_changes
@@ -129,4 +130,4 @@ def table_measures(
     if len(cells.groupby(["features", "shot"])) < 2: del found["V8"]
     head = cells[cells.method == "entropy-min"]
     if len(head): found["V3"] = Measure(pooled_cells(head, "change", -1), unit="classes")
-    return found
+    return {id: replace(m, unit=class_unit(rows)) for id, m in found.items()}

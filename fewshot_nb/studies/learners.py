@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FEATURE_METHODS', 'LearnerSetting', 'learner_preset', 'trained_backbone', 'with_halves', 'learner_rows',
            'learner_row', 'spread_readings', 'learners_work', 'draw_readings', 'draw_learning', 'readings_table',
-           'learner_gates', 'learner_measures']
+           'learner_gates', 'class_unit', 'learner_measures']
 
 # %% ../../nbs/api/848_studies_learners.ipynb #f919a611
 import hashlib, json
@@ -294,6 +294,12 @@ def learner_gates(
             chance_gate(100*told.accuracy, 100*told.accuracy_half/1.96, 20., r["title"]))
     return pd.Series([gate(r) for r in rows.to_dict("records")], rows.index, dtype=object)
 
+def class_unit(
+    rows: pd.DataFrame,  # of trainings with their seeds
+) -> str:
+    "What an interval over classes is over, and what it leaves out."
+    return "classes" if rows.seed.nunique() > 1 else "classes, one training each"
+
 def _each(rows, name) -> dict:
     "A column of each learner and number of shots in points, with its interval over classes."
     def estimate(t): return pooled_cells(t, name)
@@ -310,7 +316,7 @@ def learner_measures(
         shut = Measure(gate=gates.iloc[0])
         return {"V20": shut}, {"L1": shut, "L2": shut}
     leaking, plain = sound[sound.bn == "transductive"], sound[sound.inductive]
-    about = dict(unit="classes", lacking=tuple(shut))
+    about = dict(unit=class_unit(sound), lacking=tuple(shut))
     lead = pooled_cells(leaking, "gain", -1)
     inductive = plain[plain.learner.isin([k for k in TABLE_LEARNERS if k not in ("sib", "entropy-min")])]
     own = {"L1": Measure(_each(leaking, "leak"), **about)}

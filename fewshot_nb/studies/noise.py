@@ -261,7 +261,7 @@ def published_survival(
 ) -> Estimate:
     "The share of published differences that survives the noise of classes, as our banks have it."
     most = width[is_difference(width) & (width.tasks == width.tasks.max())]
-    low, middle, high = np.quantile(class_spread(most), [.25, .5, .75])
+    low, middle, high = np.quantile(class_spread(most), [.025, .5, .975])
     pairs, over_task = published_differences(), 100*most.over_task.median()
     share = [surviving_share(pairs, s, over_task) for s in (middle, high, low)]
     return Estimate(*share, len(pairs))

@@ -221,11 +221,11 @@ def rank_measures(
     rows: pd.DataFrame,  # of `exp_ranks`
 ) -> dict:  # id of a claim -> `Measure`
     "What `exp_ranks` measured."
-    taus = {name: part.tau.tolist() for name, part in rows.groupby("contrast")}
+    taus = {name: part.groupby("features").tau.mean().tolist() for name, part in rows.groupby("contrast")}
     found = {"R1": taus.get("protocol"), "R2": taus.get("metric")}
     if "data" in taus and "metric" in taus: found["R3"] = {name: taus[name] for name in ("data", "metric")}
     found |= {"R4": taus.get("backbone"), "R5": taus.get("ImageNet backbone")}
-    return {id: Measure(value, unit="cells") for id, value in found.items() if value}
+    return {id: Measure(value, unit="banks") for id, value in found.items() if value}
 
 # %% ../../nbs/api/858_studies_ranks.ipynb #f260cf70
 def tau_panel(
