@@ -20,13 +20,22 @@ _WHERE = {  # the name at the top: its module and its name there
     "Method": ("inference.base", "Method"),
     "draw": ("studies.drawing", "draw_variations"),
 }
+__all__ = sorted(_WHERE)
+
+def _told(function) -> str:
+    "The docstring, and what the comments beside the parameters say, for `help` and JupyterLab's `?`."
+    from fastcore.docments import docments
+    try: told = docments(function, returns=False)
+    except OSError: return function.__doc__  # no source at hand
+    return "\n".join([function.__doc__, "", *(f"{name}: {words}" for name, words in told.items() if words)])
 
 def __getattr__(name):
     "One of the names of the front door, from the chapter that holds it."
-    import importlib
+    import importlib, inspect
     if name not in _WHERE: raise AttributeError(f"module 'fewshot_nb' has no attribute {name!r}")
     module, there = _WHERE[name]
     found = getattr(importlib.import_module(f"fewshot_nb.{module}"), there)
+    if inspect.isfunction(found): found.__doc__ = _told(found)
     globals()[name] = found
     return found
 

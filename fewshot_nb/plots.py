@@ -230,7 +230,7 @@ _HEADS = {  # quantities that have one unit wherever they stand
     "human_recognizability": "recognizability of people (%)", "human_diversity": "diversity of people",
     "kl_z": "KL of z (nats)", "kl_c": "KL of c (nats)", "latent_dim": "size of z",
     "steps_done": "steps", "train_steps": "steps", "images_per_second": "images/s", "std_error": "standard error",
-    "p_holm": "p (Holm)", "p_chisq": "p (χ²)", "p_equivalent": "p (equivalence)", "gate": "held back by"}
+    "p_holm": "p (Holm)", "p_chisq": "p (χ²)", "p_equivalent": "p (equivalence)", "gate": "why not judged"}
 
 def _head(name, heads=()):
     "What a page calls a column."

@@ -50,7 +50,7 @@ class SeveralValues(TyperCommand):
 _Shots = Annotated[list[str], typer.Option(
     help="Labelled samples of each class; several values, one table each. 1-9: uneven.")]
 _Way = Annotated[int, typer.Option(help="Classes of a task.")]
-_Queries = Annotated[int, typer.Option(help="Queries of a whole task.")]
+_Queries = Annotated[int, typer.Option("--queries", "--n-query", help="Queries of a whole task (n_query).")]
 _Dirichlet = Annotated[Optional[float], typer.Option(
     help="Imbalanced queries, proportions from Dirichlet(a); default 2.", show_default=False)]
 _Balanced = Annotated[bool, typer.Option("--balanced", help="Balanced queries only.")]

@@ -51,10 +51,13 @@ def _ended(sentence, code):
     print(sentence, file=sys.stderr)
     return code
 
+_NUMBER_WANTED = dict(integer="give a whole number", number="give a number")  # instead of pydantic's words
+
 def _usage_sentence(e) -> str:
     "What was wrong with the words of a command, and who says what it takes."
     command = getattr(getattr(e, "ctx", None), "command_path", "").partition(" ")[2]
     said = _one_line(e.format_message()).rstrip(".")
+    said = re.sub("Input should be a valid (integer|number).*", lambda m: _NUMBER_WANTED[m[1]], said)
     return f"fewshot_nb: {said}: see fewshot_nb {command + ' ' if command else ''}--help."
 
 def _usage_error():
@@ -116,7 +119,7 @@ def _committed(folder) -> tuple:
     verdicts = Counter(zip(table["profile"], table["verdict"]))
     for path in sorted(p for p in folder.glob("*.parquet") if p != judged):
         for profile, data, n, made, seconds in _parts_of(path):
-            counts = ", ".join(f"{k} {verdict}" for (p, verdict), k in verdicts.items() if p == profile)
+            counts = ", ".join(f"{verdict} {k}" for (p, verdict), k in verdicts.items() if p == profile)
             lines.append(f"evidence: {n} rows, {profile} on {data}, {seconds}, {made['device']}, {made['start'][:10]}; "
                          f"claims: {counts or 'none judged'}")
     paper = Counter(table["paper"]).most_common(1)

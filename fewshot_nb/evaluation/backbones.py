@@ -12,7 +12,7 @@ import numpy as np, pandas as pd
 from fastcore.basics import patch
 from scipy import stats
 from ..core import InputError
-from ..data.features import Features, feature_arrays, features_of_arrays
+from ..data.features import Features, feature_arrays, features_of_arrays, sound_labels
 from .evaluate import evaluate
 from .front import features_from
 from .intervals import over_images, over_tasks
@@ -47,7 +47,8 @@ def _arrays_of(name, X, y, names) -> dict:
     if isinstance(X, tuple) and len(X) == 2: found = dict(features=X[0], labels=X[1])
     elif not found: found = dict(features=X)
     if y is not None: found["labels"] = y[name] if isinstance(y, dict) else y
-    if "labels" not in found: raise InputError(f"The labels of {name} are missing: give y, one label for each row.")
+    if "labels" not in found: raise InputError(f"The labels of {name} are missing: give y, one label for each row, or an array labels in "
+                         "the file.")
     if names is not None:
         if not isinstance(names, dict) or name not in names:
             raise InputError(f"names lacks {name}: give a dict from each backbone to the names of its images.")
@@ -95,7 +96,7 @@ def _refuse_other_lengths(found):
     if len(set(sizes.values())) > 1:
         words = " and ".join(f"{n:,} rows in {name}" for name, n in sizes.items())
         raise InputError(f"The backbones have embedded different images, {words}: "
-                         "give names= to pair them by the images' names.")
+                         "give names=, or an array names in each file, to pair them by the images' names.")
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #e0dc0d18
 def _rows_of(arrays, rows) -> dict:
@@ -107,7 +108,7 @@ def _rows_of(arrays, rows) -> dict:
 
 def _refuse_other_labels(found):
     "Refuse rows that have another label in another backbone."
-    words = {name: np.asarray(a["labels"]).astype(str) for name, a in found.items()}
+    words = {name: sound_labels(a["labels"], name).astype(str) for name, a in found.items()}
     (first, reference), *others = words.items()
     for name, labels in others:
         if labels.shape != reference.shape:
@@ -116,7 +117,8 @@ def _refuse_other_labels(found):
         if len(odd):
             i = odd[0]
             raise InputError(f"Row {i} is {str(reference[i])!r} in {first} and {str(labels[i])!r} in {name}: embed the "
-                             "same images in one order, or give names= to pair them by the images' names.")
+                             "same images in one order, or give names=, or an array names in each file, to pair "
+                             "them by the images' names.")
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #c82ac2f6
 UNITS = ("task", "image", "class")
@@ -272,7 +274,7 @@ def compare_features(  # long: each parameter is explained on a line of its own
 ) -> Comparison:
     "Compare backbones by paired differences on the same tasks, over tasks, images and classes."
     found = paired_features(backbones, y, names, base, split)
-    shots = [shots] if isinstance(shots, (int, np.integer)) else list(shots)
+    shots = list(shots) if isinstance(shots, (list, tuple, range, np.ndarray)) else [shots]
     specs = [TaskSpec(way, s, n_query, marginal) for s in shots]
     rows = [evaluate(_called(f, name), methods, specs, n_tasks, seed, device, out=out) for name, f in found.items()]
     labels = next(iter(found.values())).novel.labels

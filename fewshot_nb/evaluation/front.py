@@ -12,7 +12,7 @@ import numpy as np, pandas as pd, torch
 from fastcore.basics import patch
 from ..core import InputError, choose
 from ..data.bank import Bank, numeric_tensor
-from ..data.features import Features, feature_bank, feature_table, features
+from ..data.features import Features, feature_bank, feature_table, features, tell_repeats
 from .compare import compare_methods, with_image_intervals
 from .evaluate import evaluate
 from .tables import SORTS, method_tables
@@ -38,6 +38,7 @@ def features_from(  # long: each parameter is explained on a line of its own
         if y is None: raise InputError("The labels are missing: give evaluate(X, y) with one label for each row of X.")
         _refuse_other_rows(X, y)
         X = _described(feature_bank(X, y, source), y, groups, names)
+        tell_repeats(X)
     return Features(X, None, None if base is None else _mean_of(base))
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #a748ee00
@@ -148,7 +149,7 @@ def evaluate_features(  # long: each parameter is explained on a line of its own
     data = features_from(X, y, base, groups, names, source, split)
     if within is not None and len(data.novel.groups.unique()) == 1:
         raise InputError(f"within={within!r} draws classes from one group, but all are in one: give groups=.")
-    shots = [shots] if isinstance(shots, (int, np.integer)) else list(shots)
+    shots = list(shots) if isinstance(shots, (list, tuple, range, np.ndarray)) else [shots]
     specs = [TaskSpec(way, s, n_query, marginal, within=within, skip_small=within is not None) for s in shots]
     rows = evaluate(data, methods, specs, n_tasks, seed, device, balanced=balanced, out=out, calibration=calibration)
     return Evaluation(rows, data.novel, sort, images)

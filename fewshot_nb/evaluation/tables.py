@@ -258,7 +258,7 @@ def _lettered_notes(notes) -> dict:
     return dict(zip(found, string.ascii_lowercase))
 
 def _letters(note, letters) -> str:
-    found = "".join(letters[n] for n in note.split("; ") if n)
+    found = ", ".join(sorted(letters[n] for n in note.split("; ") if n))
     return f"({found})" if found else ""
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #e4869af9
