@@ -47,8 +47,8 @@ def _arrays_of(name, X, y, names) -> dict:
     if isinstance(X, tuple) and len(X) == 2: found = dict(features=X[0], labels=X[1])
     elif not found: found = dict(features=X)
     if y is not None: found["labels"] = y[name] if isinstance(y, dict) else y
-    if "labels" not in found: raise InputError(f"The labels of {name} are missing: give y, one label for each row, or an array labels in "
-                         "the file.")
+    if "labels" not in found:
+        raise InputError(f"The labels of {name} are missing: give y, one for each row, or an array labels in the file.")
     if names is not None:
         if not isinstance(names, dict) or name not in names:
             raise InputError(f"names lacks {name}: give a dict from each backbone to the names of its images.")
