@@ -6,7 +6,7 @@
 __all__ = ['OneTaskMethod', 'kind_of', 'label_of', 'TaskSampler', 'EasyFewShotClassifier']
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #94690338
-import copy
+import copy, threading
 from dataclasses import dataclass
 from types import FunctionType
 import numpy as np, torch
@@ -69,19 +69,23 @@ def answer(
     answers = [self._one(s, y, q, way) for s, y, q in zip(support, labels, query)]
     return torch.stack(answers).to(query.device, query.dtype)
 
+_asked = threading.Lock()
+
 @patch
 def _one(self: OneTaskMethod, support, labels, query, way):
-    "The probabilities (query, way) of one task."
+    "The probabilities (query, way) of one task, outside inference mode: some classifiers train."
     kind, ask = kind_of(self.classifier), self.classifier
-    if kind == "a classifier of easyfsl":
-        with torch.no_grad():
-            ask.process_support_set(support, labels)
-            return ask(query).softmax(-1)
-    support, labels, query = (x.cpu().numpy() for x in (support, labels, query))
-    if kind == "a function": return self._probabilities(ask(support, labels, query), len(query), way)
-    fitted = copy.deepcopy(ask).fit(support, labels)
-    given = fitted.predict_proba(query) if hasattr(fitted, "predict_proba") else fitted.predict(query)
-    return self._probabilities(given, len(query), way)
+    with torch.inference_mode(False):
+        support, labels, query = (x.clone() for x in (support, labels, query))
+        if kind == "a classifier of easyfsl":
+            with _asked, torch.no_grad():  # it keeps its task: threads ask it in turn
+                ask.process_support_set(support, labels)
+                return ask(query).softmax(-1)
+        support, labels, query = (x.cpu().numpy() for x in (support, labels, query))
+        if kind == "a function": return self._probabilities(ask(support, labels, query), len(query), way)
+        fitted = copy.deepcopy(ask).fit(support, labels)
+        given = fitted.predict_proba(query) if hasattr(fitted, "predict_proba") else fitted.predict(query)
+        return self._probabilities(given, len(query), way)
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #9906a600
 @patch

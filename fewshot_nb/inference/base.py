@@ -505,10 +505,12 @@ def of(cls: BaseStatistics,
     mean, (_, y, counts) = x.mean(0), labels.unique(return_inverse=True, return_counts=True)
     x = l2(x - mean)
     means = torch.zeros(len(counts), x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, y, x)/counts[:, None]
-    by_class = (x - means[y])[y.argsort()].split(counts.tolist())
-    scatter = torch.stack([d.mT @ d/len(d) for d in by_class])
-    size = scatter.norm(dim=(1, 2), keepdim=True)
-    within = 600*(scatter/size.clamp_min(1e-12)).mean(0)*size.mean()
+    shape, size = x.new_zeros(x.shape[1], x.shape[1]), 0.
+    for d in (x - means[y])[y.argsort()].split(counts.tolist()):  # one by one: all together are (class, dim, dim)
+        scatter = d.mT @ d/len(d)
+        length = scatter.norm()
+        shape, size = shape.add_(scatter/length.clamp_min(1e-12)), size + length
+    within = 600*shape/len(counts)*(size/len(counts))
     ridge = 1e-6*torch.eye(x.shape[1], device=x.device)
     return cls(mean/factor, torch.linalg.inv(within.double() + ridge).to(x.dtype))
 

@@ -44,12 +44,19 @@ class Oversampled(Method):
         base_mean=None,  # (dim,) mean of base classes; None: none
     ):
         "Probabilities (task, query, way) from the support made even."
-        support, labels = torch.as_tensor(support), torch.as_tensor(support_labels)
+        support, labels, query = map(torch.as_tensor, (support, support_labels, query))
         fits = labels.ndim == 2 and support.ndim == 3 and labels.shape == support.shape[:2] and labels.numel()
-        counts = one_hot(labels, int(labels.max()) + 1).sum(1) if fits and labels.min() >= 0 else torch.zeros(1)
-        if counts.min() < 1 or counts.min() == counts.max():  # what is no task is refused by the method
-            return self.method(support, support_labels, query, base_mean)
-        rows = evened_rows(labels, counts.shape[1])
+        fits = fits and len(query) == len(support) and labels.min() >= 0
+        counts = one_hot(labels, int(labels.max()) + 1).sum(1) if fits else torch.zeros(1, 1)
+        if counts.min() < 1: return self.method(support, labels, query, base_mean)  # refuses what is no task
+        labels, most = labels.to(support.device, torch.long), counts.amax(1).to(support.device)
+        alike = [(most == n).nonzero().squeeze(1) for n in most.unique()]  # no task knows of the others
+        found = [self._evened(support[i], labels[i], query[i], base_mean) for i in alike]
+        return torch.cat(found)[torch.cat(alike).argsort()]
+
+    def _evened(self, support, labels, query, base_mean):
+        "The answers to tasks whose largest classes are of one size."
+        rows = evened_rows(labels, int(labels.max()) + 1)
         even = support.gather(1, rows[..., None].expand(-1, -1, support.shape[2]))
         return self.method(even, labels.gather(1, rows), query, base_mean)
 

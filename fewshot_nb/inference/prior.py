@@ -52,11 +52,18 @@ class PriorLogits(NamedTuple):
     support: Float[Tensor, "task shot way"]  # logits for the classes of the task: `scale` times a cosine
     query: Float[Tensor, "task query way"]  # the same of the queries
 
+def _check_one_size(tasks):
+    "Refuse tasks whose shorter sets end with -1."
+    if all(int(t.min()) >= 0 for t in (tasks.support, tasks.query, tasks.classes) if t.numel()): return
+    raise InputError("These tasks have sets of several sizes, the shorter ones end with -1: "
+                     "ask each part of samplers.rectangles(tasks) by itself.")
+
 def prior_logits(
     logits: Float[Tensor, "sample class"],  # of each sample of a bank for each of its classes
     tasks: TaskBatch,  # of one size
 ) -> PriorLogits:
     "The logits of the samples of each task for the classes of that task."
+    _check_one_size(tasks)
     logits = torch.as_tensor(logits)
     if logits.ndim != 2 or not logits.is_floating_point() or tasks.classes.max() >= logits.shape[1]:
         raise InputError(f"logits have the shape {tuple(logits.shape)} and type {logits.dtype}, but they are (sample, "
@@ -182,6 +189,7 @@ def on_tasks(
     batch: int = 256,  # tasks at a time
 ) -> Float[Tensor, "task query way"]:
     "Class probabilities of the queries of many tasks."
+    _check_one_size(tasks)
     if logits and len(prior) != bank.n:
         raise InputError(f"There are {len(prior)} rows of logits for {bank.n} samples: give a row for each.")
     table, found = None if logits else prior_table(prior, bank).to(bank.device), []

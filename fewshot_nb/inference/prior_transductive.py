@@ -233,8 +233,8 @@ def dirichlet_fit(
         move = slope*bend
         shared = move.sum(-1, keepdim=True)/(inverse[..., way:] - bend.sum(-1, keepdim=True))
         new = torch.maximum(move.addcmul_(shared, bend).add_(a), .1*a).clamp_(1e-8, 1e8)
-        done, a = (new - a).abs_().amax() <= tolerance*new.amax(), new
-        if done: break
+        done, a = (new - a).abs_().amax(-1) <= tolerance*new.amax(-1), new  # of each fit: tasks are apart
+        if done.all(): break
     return a
 
 # %% ../../nbs/api/494_inference_prior_transductive.ipynb #7a98d459

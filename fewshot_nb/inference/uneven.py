@@ -33,10 +33,14 @@ def weighted_gradient(
     support: Float[Tensor, "task shot dim"],  # labelled features
     labels: Int[Tensor, "task shot"],  # their classes, 0..way-1
     temperature: float = 15,  # tau
+    floor: float = 0,  # added to the probability inside the logarithm
 ) -> Float[Tensor, "task way dim"]:
     "The gradient of the support's cross-entropy with `class_weights`, with respect to the head's weights."
-    y = one_hot(labels, W.shape[1], W.dtype).mT
-    G = (class_logits(W, support, temperature).softmax(1) - y)*class_weights(labels, W.shape[1], W.dtype)[:, None]
+    P, y = class_logits(W, support, temperature).softmax(1), one_hot(labels, W.shape[1], W.dtype).mT
+    G = (P - y)*class_weights(labels, W.shape[1], W.dtype)[:, None]
+    if floor:
+        p = (P*y).sum(1, keepdim=True)
+        G = G*(p/(p + floor))
     return weight_gradient(W, G, support, temperature)
 
 # %% ../../nbs/api/496_inference_uneven.ipynb #f7156c75
@@ -49,7 +53,7 @@ class WeightedBaseline(Baseline):
     counts_samples = False
 
     def train(self, support, labels, way):
-        def gradient(W): return weighted_gradient(W, support, labels, self.temperature)
+        def gradient(W): return weighted_gradient(W, support, labels, self.temperature, self.floor)
         return adam(prototypes(support, labels, way), gradient, self.steps, self.lr)
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ def weighted(
 ) -> Method:
     "The same method with class weights."
     for kind, twin in ((Baseline, WeightedBaseline), (TIM, WeightedTIM)):
-        if isinstance(m, kind) and type(m).train is kind.train:
+        own = all(getattr(type(m), f) is getattr(kind, f) for f in ("prepare", "train", "answer"))
+        if isinstance(m, kind) and own:
             return twin(**{f.name: getattr(m, f.name, f.default) for f in dataclasses.fields(twin)})
     raise InputError(f"{getattr(m, 'name', m)!r} trains no head on a mean loss: take baseline, tim or alpha-tim, "
                      "or Oversampled(method).")

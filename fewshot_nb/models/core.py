@@ -45,11 +45,13 @@ def evaluating(
     net: nn.Module,  # any module
 ):
     "Hold a network in evaluation mode, without gradients, for a block; it gets back the mode it had, whatever happens."
-    training = net.training
+    modes = {m: m.training for m in net.modules()}  # some may be frozen by themselves
     net.eval()
     try:
         with torch.no_grad(): yield net
-    finally: net.train(training)
+    finally:
+        net.train(modes[net])
+        for m, training in modes.items(): m.training = training
 
 # %% ../../nbs/api/250_models_core.ipynb #9d1d172a
 PRECISIONS = {"float32": "all in single precision", "bfloat16": "networks under autocast, losses in single precision"}

@@ -232,6 +232,10 @@ def _check_learner_training(lr, how, validation, draw):
     "Refuse what cannot be trained."
     choose(how.optimizer, _OPTIMIZERS, "optimizer")
     if not lr > 0: raise InputError(f"lr={lr!r} is no learning rate: take a number above 0, such as 0.001.")
+    for name, value in (("look", how.look), ("patience", how.patience)):
+        if value is not None and value < 1: raise InputError(f"{name}={value!r} is out of range: take 1 or more.")
+    if how.clip_each is not None and not how.clip_each > 0:
+        raise InputError(f"clip_each={how.clip_each!r} is no length of a gradient: take a number above 0, or None.")
     if how.patience is not None and validation is None:
         raise InputError(f"patience={how.patience} needs classes to watch: give a bank as validation.")
     draw(0)

@@ -189,13 +189,18 @@ def train_maml(
     "Train MAML (Finn et al. 2017; settings of Boutin et al. 2022, S6)."
     if model is not None and getattr(model, "out", way) != way:
         raise InputError(f"The net has {model.out} outputs, but tasks have way={way} classes: make it with out={way}.")
+    if model is None and norm == "running":
+        raise InputError("norm='running' takes moments that a trained net has noted, but a fresh net has none: "
+                         "give a trained model, or take norm='support'.")
     if model is None: model = fresh_critic(bank, seed, out=way)
     maml = MAML(model, inner_lr, inner_steps, test_steps, first_order, norm)
     known = dict(inner_lr=inner_lr, inner_steps=inner_steps, first_order=first_order, norm=norm)
-    return train_learner(
+    trained, state = train_learner(
         maml, bank, steps=steps, lr=lr, batch=batch, schedule=schedule, seed=seed, device=device,
         checkpoint=checkpoint, until=until, how=LearnerTraining(way=way, shot=shot, n_query=n_query or way),
         settings=known, log=20, desc="first-order MAML" if first_order else "MAML")
+    if norm != "running": trained.note_moments(bank)
+    return trained, state
 
 # %% ../../nbs/api/380_train_maml.ipynb #8f726418
 def critic_from_maml(

@@ -116,7 +116,9 @@ def _adversarial_step(state, at_once, fresh_pairs, batch, schedule, how, device)
         state.critic.requires_grad_(True)
         for _ in range(how.critic_steps): told = teach(state)
         state.critic.requires_grad_(False)
-        return dict(told, generator=draw(state))
+        told = dict(told, generator=draw(state))
+        state.critic.requires_grad_(True)  # as it came
+        return told
     return step
 
 # %% ../../nbs/api/400_train_wgan.ipynb #1d454491
