@@ -43,7 +43,7 @@ class SeveralValues(TyperCommand):
         option,  # the option before it, --shots
     ) -> bool:
         "Whether a value may be another one of this option, and not the file of features."
-        if option == "--shots": return not set(value) - set("0123456789,-") and value[0].isdigit()
+        if option == "--shots": return not set(value) - set("0123456789,-") and value[:1].isdigit()
         return Path(value).suffix not in self.files
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-tasks

@@ -169,7 +169,7 @@ def _run(
     from fewshot_nb.engine.experiment import find_experiment
     options = dict(profile=profile, data=data and _place(data))
     given = _with_options(_pairs(set), {k: v for k, v in options.items() if v is not None})
-    if given.get("out") not in (None, "", _OUT): given["out"] = str(Path(given["out"]).expanduser().absolute())
+    if given.get("out") not in (None, "", _OUT): given["out"] = str(_from_here(given["out"]))
     found = find_experiment(experiment, _importable(module))
     done = found.run(to, given)
     _say(run_summary(done, given.get("profile") or found.default("profile") or "smoke", found.name))
@@ -249,7 +249,7 @@ def _bongard(kind, concept, seed, data, to, answer):
     print(f"{drawn.names[0] if answer else kind}: {to}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #a285898e
-_Out = Annotated[Path, typer.Option(help="The folder of all results.")]
+_Out = Annotated[str, typer.Option(help="The folder of all results.")]
 
 @app.command("reproduce")
 def _reproduce(
@@ -384,7 +384,7 @@ def _results(
     experiment: Annotated[str, typer.Argument(help="Its name.")],
     to: Annotated[Optional[Path], typer.Option(help="Write all rows to this .csv or .parquet file.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Also settings that failed, with cell and message.")] = False,
-    out: _Out = Path(_OUT),
+    out: _Out = _OUT,
 ):
     "The rows of an experiment under the results folder, of all profiles and data sets."
     import pandas as pd
@@ -393,7 +393,9 @@ def _results(
     e = find_experiment(experiment)
     if to and to.suffix not in (".csv", ".parquet"):
         raise InputError(f"Cannot write to {to.name!r}: name a file that ends in .csv or .parquet.")
-    tables = [rows for r in e.all_results(_from_here(out)) if len(rows := r.read(failed))]
+    found = e.all_results(_from_here(out))
+    many = len({r.content for r in found}) > 1  # then rows of other data are told apart
+    tables = [rows.assign(content=r.content[:12]) if many else rows for r in found if len(rows := r.read(failed))]
     if not tables:
         raise InputError(f"There are no rows of {e.name} under {str(out)!r}: run it first, "
                          "or name the folder of results with --out.")
@@ -406,7 +408,7 @@ def _results(
 
 # %% ../../nbs/api/960_cli_main.ipynb #4f1e0c5f
 @app.command("logs")
-def _logs(job: Annotated[str, typer.Argument(help="A job's name, or its beginning.")], out: _Out = Path(_OUT)):
+def _logs(job: Annotated[str, typer.Argument(help="A job's name, or its beginning.")], out: _Out = _OUT):
     "What is known about a job: its notebook, the error in it, and what Slurm kept."
     from fewshot_nb.engine.reproduce import job_logs
     _say(job_logs(job, _from_here(out)))

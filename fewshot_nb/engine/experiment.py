@@ -251,6 +251,9 @@ def results_root(
     """`out` as an absolute path: a relative one starts at the project, or in the current folder where
     there is no project."""
     if not str(out).strip(): raise InputError(f"out={str(out)!r} names no folder: give one, or leave it out.")
+    if is_address(out):
+        raise InputError(f"out={str(out)!r} is an address, but this command needs a folder of this machine: name one, "
+                         "or keep rows at an address with reproduce --out.")
     folder = _project()/Path(out).expanduser()
     file = next((p for p in (folder, *folder.parents) if p.is_file()), None)
     if file is not None: raise InputError(f"out={str(out)!r} is no folder, as {file.name!r} is a file: name another.")
@@ -562,11 +565,23 @@ def measured(self: Experiment, out="runs/results"):  # the folder of all results
     own = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["profile", "seconds", "device"])
     try: rows = committed_rows(self.name)
     except InputError: return own
-    made = pd.DataFrame(rows.attrs["provenance"])
-    seconds = rows.seconds if "seconds" in rows else made.seconds.sum()/len(rows)
-    rows = rows.assign(seconds=seconds, device=made.device.iloc[-1])
+    made = _made_by_file(self.folder("committed"))
+    named = pd.MultiIndex.from_frame(rows[["profile", "data"]])
+    found = made.loc[named].reset_index(drop=True)
+    rows = rows.assign(seconds=rows.seconds if "seconds" in rows else found.seconds, device=found.device)
     others = rows[~rows.profile.isin(own.profile)]
     return pd.concat([own, others], ignore_index=True) if len(own) else others
+
+def _made_by_file(folder):
+    "Seconds a row took and the device, by profile and data, as each file of committed evidence says."
+    import pandas as pd
+    found = {}
+    for path in sorted(folder.glob("*.parquet")):
+        if (part := _part(path, 0, True)) is None: continue
+        rows, made = part
+        each = dict(seconds=sum(p["seconds"] for p in made)/len(rows), device=made[-1]["device"])
+        found |= {key: each for key in zip(rows.profile, rows.data)}
+    return pd.DataFrame.from_dict(found, orient="index")
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #81c892a8
 @patch
@@ -585,7 +600,7 @@ def missing(
     if results.keys != self.keys(profile):
         raise InputError(f"The folder {str(results.folder)!r} belongs to another grid (its rows have the settings "
                          f"{', '.join(results.keys)}): choose another out.")
-    named = {k: v for k, v in given.items() if k in self.labels and v != "auto"}
+    named = {k: v for k, v in given.items() if k in self.labels}
     lacking = results.missing([{**s, **named} for s in settings])
     return [{k: v for k, v in s.items() if k in settings[0]} for s in lacking]
 

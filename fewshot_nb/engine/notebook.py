@@ -51,13 +51,21 @@ def _typed(name: str, text, kind: str):
     if kind in ("str", "None", "Any", "object"): return text
     options, value = [k.strip() for k in kind.split("|")], text
     if isinstance(text, str):
-        try: value = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError): value = text
+        value = _read_value(text, options)
         if "str" in options and not any(_is_a(value, k) for k in options): value = text
     if "float" in options and isinstance(value, int) and not isinstance(value, bool): value = float(value)
     if any(_is_a(value, k) for k in options): return value
     raise InputError(f"Parameter {name}={str(text)[:60]!r} is not of type {kind}: "
                      f"give a value such as {_EXAMPLES.get(options[0], options[0])}.")
+
+def _read_value(text, options):
+    "A number as Python reads it (YAML takes 010 for 8, 1:30 for 90, and 1e-3 for a word); anything else as YAML."
+    for kind in (int, float):
+        if kind.__name__ in options:
+            with contextlib.suppress(ValueError): return kind(text)
+    if {*options} <= {"int", "float"}: return text
+    try: return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError): return text
 
 def _is_a(value, kind):
     "Whether `value` is of the type called `kind`."
@@ -154,6 +162,9 @@ def run(
     with _hidden("rfc3987_syntax"): import papermill
     values = self.check(given or {})
     to = Path(to or f"runs/{self.name}.ipynb")
+    if to.is_dir() or to.resolve() == self.path.resolve():
+        why = "is a folder" if to.is_dir() else "is the notebook itself, which stays as it is"
+        raise InputError(f"The executed notebook cannot go to {str(to)!r}, which {why}: name another file with --to.")
     writable(to.parent, "the executed notebook", "choose another place for it")
     if "out" in values:
         values["out"] = str(results_root(values["out"]))
@@ -180,6 +191,12 @@ def _one_sentence(name, to):
     except DeadKernelError:
         raise InputError(f"{name} failed: its kernel was killed, perhaps for want of memory; "
                          f"the notebook so far is {to}.") from None
+    except KeyboardInterrupt:
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it would tell the stopped cell's whole traceback
+        raise
+    except OSError as e:
+        raise InputError(f"Cannot write the executed notebook {str(to)!r} ({e.strerror or e}): make room there, or "
+                         "choose another place for it.") from None
     except RuntimeError as e:
         why = " ".join(str(e).split()).rstrip(".")
         raise InputError(f"{name} failed: its kernel did not start ({why}): try `python -m ipykernel --version`, "

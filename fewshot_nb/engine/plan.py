@@ -9,7 +9,7 @@ __all__ = ['in_waves', 'in_order', 'Job', 'run_job', 'Plan', 'plan_jobs', 'expec
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 import pandas as pd
-from ..core import InputError, duration_text
+from ..core import InputError, content_digest, duration_text
 from . import notebook  # noqa: F401 gives an experiment `check`, `parameters` and `run`
 from .experiment import Experiment, find_experiment, results_root
 
@@ -94,9 +94,11 @@ def plan_jobs(
     e, out = experiment, str(results_root(out))
     base = _job_parameters(e, profile, out, data, seed, given)
     settings, source, content = e.grid(profile, seed), e.source(data), e.fingerprint(data)
-    missing = e.missing(profile, out, source, seed, content, **given)
+    labels = e.label_values(base["data"], {k: given.get(k, e.default(k)) for k in e.labels})
+    missing = e.missing(profile, out, source, seed, content, **labels)
+    mark = _mark(labels, seed, given)
     def job(number, rows):
-        name = "-".join([e.name, profile, source, number])
+        name = "-".join(filter(None, [e.name, profile, source, mark, number]))
         return Job(name, str(e.path), {**base, "rows": rows}, f"{out}/{e.name}/jobs/{name}.ipynb", tuple(e.modules))
     jobs = []
     for number, piece in enumerate(_pieces(e, settings)):
@@ -116,6 +118,10 @@ def _job_parameters(experiment, profile, out, data, seed, given):
     alone = {"jobs": 1} if "jobs" in known else {}  # jobs run side by side already
     where = source if (data, source) == ("auto", "glyphs") else data
     return {**experiment.check({**alone, **given, "data": where}), "profile": profile, "seed": seed, "out": out}
+
+def _mark(labels, seed, given):
+    "What tells jobs of one profile and data apart: another seed, other parameters; else empty."
+    return content_digest(labels, seed, sorted(given.items()))[:6] if seed or given else ""
 
 def _pieces(experiment, settings):
     "The grid in batches: as the experiment says which belong together, or so many at a time."

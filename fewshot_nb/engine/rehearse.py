@@ -234,12 +234,11 @@ def _looked_at(experiment, setting, job) -> tuple:  # (measures, by how much les
     return _in_own_process(job), less, note
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #9f9e1b48
-def _line(experiment, profile, kind, seen, less, note) -> dict:
+def _line(experiment, profile, kind, key, seen, less, note) -> dict:
     "A line of the table."
     setting, of = kind
     swept = " ".join(f"{k}={setting[k]}" for k in experiment.sweep if k != "seed")
-    line = dict(experiment=experiment.name, profile=profile, kind=swept, settings=len(of),
-                key=_key_of_kind(experiment, profile, kind))
+    line = dict(experiment=experiment.name, profile=profile, kind=swept, settings=len(of), key=key)
     if _failed(seen):
         where = f" (in {seen['cell']})" if seen.get("cell") else ""
         return line | dict(status="failed", note=f"{seen['message']}{where}")
@@ -253,10 +252,13 @@ def _line(experiment, profile, kind, seen, less, note) -> dict:
         gpu_gb=seen["gpu_gb"], hours=hours, note="; ".join(filter(None, [note, seen["note"], rest])))
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #3038800e
-def _key_of_kind(experiment, profile, kind):
-    "What a line is of: it changes with the grid and with the version of the experiment."
+def _key_of_kind(experiment, profile, kind, job):
+    "What a line is of: it changes with grid and version of the experiment, with parameters, limits and device."
     setting, of = kind
-    return content_digest(experiment.name, experiment.version, profile, sorted(map(str, setting.items())), len(of))[:12]
+    given = {k: v for k, v in job["parameters"].items() if k not in ("out", "jobs", "rows")}
+    asked = sorted(map(str, {**given, **{k: job[k] for k in ("steps", "seconds", "on_cpu")}}.items()))
+    return content_digest(experiment.name, experiment.version, profile, sorted(map(str, setting.items())), len(of),
+                          asked)[:12]
 
 def _say(line, done, all_kinds):
     "A line on stderr about a kind that was rehearsed."
@@ -302,7 +304,7 @@ def rehearse(
     **given,  # further parameters of the notebooks
 ) -> pd.DataFrame:  # a line a kind: status, step_seconds, memory_gb, hours, note ...
     "Rehearse every kind of job of a profile, each in a process of its own; those that failed have the status `failed`."
-    if not seconds > 0: raise InputError(f"--seconds {seconds:g} is too short: give more than 0.")
+    if not 0 < seconds < 1e6: raise InputError(f"--seconds {seconds:g} must be above 0 and below a million: give 60.")
     if jobs is not None and jobs < 1: raise InputError(f"--jobs {jobs} is too few: give 1 or more.")
     folder, todo = tempfile.mkdtemp(prefix="rehearsal"), []
     for name in in_order(names, lambda name: find_experiment(name, modules).needs):
@@ -316,9 +318,9 @@ def rehearse(
             todo += [(e, row, kind, job) for kind in job_kinds(e, row, seed)]
     count, known = itertools.count(1), _known_lines(keep)
     def one(e, row, kind, job):
-        number, key = next(count), _key_of_kind(e, row, kind)
+        number, key = next(count), _key_of_kind(e, row, kind, job)
         if key in known: return known[key]
-        line = _line(e, row, kind, *_looked_at(e, kind[0], job))
+        line = _line(e, row, kind, key, *_looked_at(e, kind[0], job))
         _say(line, number, len(todo))
         _keep_line(keep, line)
         return line

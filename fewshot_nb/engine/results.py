@@ -447,7 +447,9 @@ def _parts(self: Results, files=None, words=False):
         table = _load(path) if mine else None
         if table is not None: _add_parts(found, path, _recoded(table, words), meta)
         elif files is None and not path.exists(): return self._parts(files, words)  # it has been packed meanwhile
-        else: aside.append(_set_aside(path))
+        else:
+            _refuse_unreadable(path)
+            aside.append(_set_aside(path))
     if aside:
         warnings.warn(f"{', '.join(aside)} in {str(self.folder)!r}: cut short, damaged or of a foreign schema, "
                       "set aside as *.aside and not merged.", stacklevel=3)
@@ -472,6 +474,14 @@ def _name_others(self: Results, others, computed):
         some = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if left[3:] else "")
         warnings.warn(f"{some} in {str(self.folder)!r}: {what}; left alone, to be computed anew.",
                       stacklevel=4)
+
+def _refuse_unreadable(path):
+    "Refuse a part whose bytes cannot be had: that says nothing of what it holds."
+    try: path.read_bytes()
+    except FileNotFoundError: return  # it has been packed meanwhile
+    except OSError as e:
+        raise InputError(f"Cannot read the part {str(path)!r} ({e.strerror or e}): make it readable, then run the same "
+                         "command again.") from None
 
 def _set_aside(path):
     "Rename a file that is no part, so that it is neither merged nor lost; where that is forbidden it stays."
@@ -614,6 +624,9 @@ def merge(self: Results,
             paths = {g: self._pack_path(p.sizes) for g, p in packs.items()}
             for group, pack in packs.items(): pack.end(paths[group], about)
             self._remove_merged({k: n for p in packs.values() for k, n in p.sizes.items()}, set(paths.values()))
+    except OSError as e:  # pyarrow's own
+        raise InputError(f"Cannot write to {str(self.folder)!r} ({e.strerror or e}): make room there, then merge "
+                         "again.") from None
     finally:
         for pack in packs.values(): pack.drop()
     return list(paths.values())
