@@ -37,30 +37,42 @@ def light_png(
         if len(light := with_colours(picture, colours)) <= heavy: break
     return light
 
+def main_colours(
+    points,  # RGB, (n, 3)
+    most: int,  # how many to find
+    apart: int = 24,  # least distance between two of them
+):
+    "The colours that most points have, each told apart from those before it."
+    seen, counts = np.unique(points, axis=0, return_counts=True)
+    kept = seen[[counts.argmax()]]
+    for colour in seen[np.argsort(-counts, kind="stable")]:
+        if len(kept) == most: break
+        if ((kept - colour)**2).sum(1).min() > apart**2: kept = np.concatenate([kept, colour[None]])
+    return kept
+
+def painted(points, palette):
+    "A picture with each point in the nearest colour of a palette."
+    seen, which = np.unique(points.reshape(-1, 3), axis=0, return_inverse=True)
+    index = ((seen[:, None] - palette)**2).sum(2).argmin(1)[which].reshape(points.shape[:2])
+    (image := Image.fromarray(index.astype(np.uint8), "P")).putpalette(palette.ravel().tolist())
+    return image
+
 def in_shades(
-    image,  # RGB, mostly grey: drawings, and a few thin lines in colour
+    points,  # RGB, mostly grey: drawings, and a few thin lines in colour
     colours: int,  # of the palette
 ):
-    "The image in evenly spaced greys and the few colours that it has most of: paper stays white, and text black."
-    points, few = np.asarray(image).astype(int), colours//4
-    greys, ink = colours - few, np.ptp(points, 2) > 24
-    index = np.rint(points.mean(2)*(greys - 1)/255).astype(np.uint8)
-    palette = np.linspace(0, 255, greys).round().astype(int)[:, None].repeat(3, 1)
-    if ink.any():
-        seen = Image.fromarray(points[ink][None].astype(np.uint8))
-        most = seen.quantize(few, method=Image.Quantize.MAXCOVERAGE).getpalette()[:3*few]
-        palette = np.concatenate([palette, most := np.reshape(most, (-1, 3))])
-        index[ink] = greys + ((points[ink][:, None] - most)**2).sum(2).argmin(1)
-    (reduced := Image.fromarray(index, "P")).putpalette(palette.ravel().tolist())
-    return reduced
+    "The picture in evenly spaced greys and the colours that it has most of: paper stays white, and text black."
+    few, ink = max(4, colours//4), np.ptp(points, 2) > 24
+    greys = np.linspace(0, 255, colours - few).round().astype(int)[:, None].repeat(3, 1)
+    return painted(points, np.concatenate([greys, main_colours(points[ink], few)]) if ink.any() else greys)
 
 def with_colours(picture, colours):
     "A picture with fewer colours, in base64."
     image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
     points = np.asarray(image).astype(int)
     between = (np.ptp(points, 2) <= 24) & (points.min(2) > 30) & (points.max(2) < 225)
-    if between.mean() > .03:  # a sheet of drawings
-        reduced = in_shades(image, colours)
+    if between.mean() > .03: reduced = in_shades(points, colours)  # a sheet of drawings
+    elif colours < 64: reduced = painted(points, main_colours(points.reshape(-1, 3), colours))
     else:  # a thin line keeps its colour; the means keep the bands of intervals theirs
         few = len(image.getcolors(colours) or range(colours))
         reduced = image.quantize(few, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)

@@ -175,8 +175,9 @@ def plane(
     up, before, near = False, np.inf, .05*np.ptp(mean.diversity)
     for value, point in (mean if named == "all" else mean.iloc[[0, -1]]).iterrows():
         up = abs(point.diversity - before) < near and not up  # two numbers side by side would touch
-        before, place = point.diversity, dict(xytext=(-4, 4), va="bottom") if up else dict(xytext=(-4, -4), va="top")
-        ax.annotate(f"{value:g}", point, textcoords="offset points", ha="right", fontsize=8.5, color=ink, zorder=5,
+        before, far = point.diversity, 8 if value == base else 6
+        place = dict(xytext=(0, far), va="bottom") if up else dict(xytext=(0, -far), va="top")
+        ax.annotate(f"{value:g}", point, textcoords="offset points", ha="center", fontsize=8.5, color=ink, zorder=5,
                     path_effects=[withStroke(linewidth=2.5, foreground="white")], **place)
     if human is not None: mark_people(ax, human, small)
     ax.set(xlabel="diversity (mean standard deviation of critic features)",

@@ -442,7 +442,8 @@ def _pale(colour):
 def _mark(ax, at, rows, part, colour, label, lying=False):
     "An accuracy with its interval, standing or lying; pale or hollow where the rows cannot bear a verdict."
     e, gate = _shown(accuracy_interval(rows, part)), solver_gate(rows, [part], least=1)
-    if chance_gate(rows[part].mean(), accuracy_error(rows, part), 50.): fill, word = "white", " (hollow: at chance)"
+    if e.low <= 50 or chance_gate(rows[part].mean(), accuracy_error(rows, part), 50.):
+        fill, word = "white", " (hollow: not surely above chance)"
     elif gate: fill, word = _pale(colour), " (pale: above chance, still training)"
     else: fill, word = colour, ""
     where = dict(x=e.value, y=at) if lying else dict(x=at, y=e.value)
@@ -517,6 +518,7 @@ def solver_curves(
     with style():
         fig, axes = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
         for ax in axes.flat[len(methods):]: ax.set_axis_off()
+        for ax in axes[-2, len(methods) % columns or columns:] if lines > 1 else (): ax.tick_params(labelbottom=True)
         looks = {"train": ("its training problems", "orange", "--"), part: (f"test problems ({part})", "blue", "-")}
         for ax, method in zip(axes.flat, methods):
             _learned(ax, table[table.method == method], looks)

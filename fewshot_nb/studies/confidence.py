@@ -123,7 +123,7 @@ def confidence_panels(
 def _errors(rows, column):
     "The error in percent by bank, shots and method, with its interval over classes."
     return {f"{r['features']}, {r['shot']}-shot, {r['method']}": Estimate(
-                100*r[column], 100*(r[column] - r[f"{column}_over_class"]),
+                100*r[column], max(0., 100*(r[column] - r[f"{column}_over_class"])),
                 100*(r[column] + r[f"{column}_over_class"]), 1) for _, r in rows.iterrows()}
 
 def confidence_measures(

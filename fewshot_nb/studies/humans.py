@@ -276,8 +276,9 @@ def nearness_chart(
     looks: dict,  # label -> (colour, marker)
     prototypes: Float[np.ndarray, "class H W"],  # drawn below
     ax=None,  # None: new ones
+    held_back: tuple = (),  # labels of models whose training has not ended: hollow
 ):
-    "Distances to people on some concepts, their prototypes below them (Fig. 5b, which has them on a circle)."
+    "Distances to people on some concepts of each model, their prototypes below (Fig. 5b, which has a circle)."
     import matplotlib.pyplot as plt
     chosen = np.asarray(chosen)
     ax = ax or plt.subplots(figsize=(8.6, 2.4))[1]
@@ -285,7 +286,8 @@ def nearness_chart(
     both = np.array([d[chosen] for d in distances.values()])
     ax.vlines(places, both.min(0), both.max(0), color="#bbbbbb", lw=1, zorder=1)
     for (label, (colour, marker)), d in zip(looks.items(), both):
-        ax.plot(places, d, marker, color=colour, ms=6, label=label)
+        ax.plot(places, d, marker, color=colour, ms=6, label=label, mfc="white" if label in held_back else colour)
+    for k in range(1, len(both)): ax.axvline(k*len(chosen)/len(both) - .5, color="k", lw=.6)
     for place, image in zip(places, prototypes[chosen]): _draw_below(ax, place, image)
     ax.set(xticks=[], ylim=(0, None), xlim=(-.6, len(chosen) - .4), ylabel="distance to people\n(z-scored plane)")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))

@@ -251,12 +251,15 @@ def draw_learning(
 ):
     "Validation accuracy along each training by episodes, as a share of its steps."
     first = rows[rows.bn == "running"].drop_duplicates(["title", "shot", "seed"])
+    above = first.learner.isin(["nearest-mean", "entropy-min"])  # they have one backbone's curve, looked at with 5 shots
+    first = first.assign(name=first.title + ", " + first["shot"].astype(str) + "-shot")
+    first = first.assign(name=first.name.where(~above, "their backbone, 5-shot")).drop_duplicates(["name", "seed"])
     for i, r in enumerate(first.itertuples()):
         curve = {int(k): v["validation"] for k, v in json.loads(r.curve).items()}
         if not curve: continue
         steps = np.array(sorted(curve))
-        ax.plot(steps/steps.max(), [100*curve[k] for k in steps], ".-", ms=4, lw=1,
-                color=list(COLOURS.values())[i % len(COLOURS)], label=f"{r.title}, {r.shot}-shot")
+        ax.plot(steps/steps.max(), [100*curve[k] for k in steps], ".:" if "backbone" in r.name else ".-", ms=4, lw=1,
+                color=list(COLOURS.values())[i % len(COLOURS)], label=r.name)
     ax.set(xlabel="share of the training", ylabel="validation accuracy (%)")
     ax.legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
 

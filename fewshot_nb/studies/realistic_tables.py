@@ -177,10 +177,11 @@ def draw_changes(
     order = ours.groupby("method").change.mean().sort_values(ascending=False).index
     ours, titles = ours[ours["shot"] == shot], [method_label(m) for m in order]
     draw_paper_changes(ax, titles, shot)
-    for features, color, marker in zip(ours.features.unique(), BANK_COLORS, _MARKERS):
+    banks = ours.features.unique()
+    for k, (features, color, marker) in enumerate(zip(banks, BANK_COLORS, _MARKERS)):
         o = ours[ours.features == features].set_index("method").reindex(order)
-        ax.errorbar(100*o.change, range(len(order)), xerr=100*o.change_half, fmt=marker, ms=4, lw=1, color=color,
-                    label=features)
+        y = np.arange(len(order)) + .2*(k - (len(banks) - 1)/2)
+        ax.errorbar(100*o.change, y, xerr=100*o.change_half, fmt=marker, ms=4, lw=1, color=color, label=features)
     ax.axvline(0, color="k", lw=.6)
     ax.set(yticks=range(len(order)), yticklabels=titles, xlabel="change from balanced (points)", title=f"{shot}-shot")
 
