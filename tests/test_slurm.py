@@ -190,8 +190,9 @@ def test_a_grid_survives_preemption_and_a_kill(slurm, tmp_path):
     grid = experiments.find_experiment("exp_beta").grid("smoke")
     rows = experiments.find_experiment("exp_beta").results("smoke", "glyphs", out).read()
     assert len(rows) == len(grid) and set(zip(rows.beta, rows.seed)) == {(s["beta"], s["seed"]) for s in grid}
+    job = next((out/"exp_beta/jobs").glob("*-0000.ipynb")).stem  # parameters that were given are in its name
     log = subprocess.run(
-        [sys.executable, "-m", "fewshot_nb", "logs", "exp_beta-smoke-glyphs-0000", "--out", str(out)],
+        [sys.executable, "-m", "fewshot_nb", "logs", job, "--out", str(out)],
         capture_output=True, text=True, cwd=tmp_path)
     assert log.returncode == 0 and "no error" in log.stdout
 

@@ -857,6 +857,6 @@ def draw_search_curves(
         curves = pd.DataFrame([{int(step)/100: 100*h["accuracy"] for step, h in c.items()} for c in read])
         for _, curve in curves.iterrows(): ax.plot(curve.index, curve, lw=.4, alpha=.4, color=COLOURS[colour])
         if len(read): ax.plot(curves.columns, curves.mean(), lw=1.8, color=COLOURS[colour], label=name)
-    ax.axvline(20, color="k", lw=.8, ls=":")
+    if ax.get_xlim()[1] > 20: ax.axvline(20, color="k", lw=.8, ls=":", label="the paper's 20 epochs")
     ax.set(xlabel="epochs of 100 episodes", ylabel="accuracy on held-out classes (%)")
     ax.legend(fontsize=8.5)
