@@ -8,6 +8,14 @@ __all__ = []
 # %% ../nbs/api/970___init__.ipynb #441dca07
 __version__ = "0.1.0"
 
+# %% ../nbs/api/970___init__.ipynb #cf378959
+def _told(function) -> str:
+    "The docstring, and what the comments beside the parameters say, for `help` and JupyterLab's `?`."
+    from fastcore.docments import docments
+    try: told = docments(function, returns=False)
+    except OSError: return function.__doc__  # no source at hand
+    return "\n".join([function.__doc__, "", *(f"{name}: {words}" for name, words in told.items() if words)])
+
 # %% ../nbs/api/970___init__.ipynb #fc49cd35
 _WHERE = {  # the name at the top: its module and its name there
     "evaluate": ("evaluation.front", "evaluate_features"),
@@ -20,14 +28,6 @@ _WHERE = {  # the name at the top: its module and its name there
     "Method": ("inference.base", "Method"),
     "draw": ("studies.drawing", "draw_variations"),
 }
-__all__ = sorted(_WHERE)
-
-def _told(function) -> str:
-    "The docstring, and what the comments beside the parameters say, for `help` and JupyterLab's `?`."
-    from fastcore.docments import docments
-    try: told = docments(function, returns=False)
-    except OSError: return function.__doc__  # no source at hand
-    return "\n".join([function.__doc__, "", *(f"{name}: {words}" for name, words in told.items() if words)])
 
 def __getattr__(name):
     "One of the names of the front door, from the chapter that holds it."
@@ -38,5 +38,7 @@ def __getattr__(name):
     if inspect.isfunction(found): found.__doc__ = _told(found)
     globals()[name] = found
     return found
+
+globals()["__all__"] = sorted(_WHERE)  # for `import *`; each name is of the chapter that holds it
 
 def __dir__(): return sorted({*globals(), *_WHERE})

@@ -221,7 +221,8 @@ def test_beta_negative_and_more_ways_than_classes(refused, tmp_path):
 def rows_of_beta(out, n=1):
     "Rows as exp_beta's smoke profile writes them."
     e = experiments.find_experiment("exp_beta")
-    settings = [dict(profile="smoke", data="glyphs", critics="own", **s) for s in e.grid("smoke")]
+    labels = e.label_values("glyphs", dict(critics="auto"))
+    settings = [dict(profile="smoke", data="glyphs", **labels, **s) for s in e.grid("smoke")]
     results = Results(e.folder("smoke", out, "glyphs"), e.name, e.version, list(settings[0]))
     return results, [results.write([dict(s, diversity=1.5)], seconds=40., setting=s) for s in settings[:n]]
 

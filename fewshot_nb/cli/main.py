@@ -379,6 +379,7 @@ def _merge(
         _say(f"{n} {'shard' if n == 1 else 'shards'}: {results_root(_from_here(to))/place}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #59b28198
+# long: one thing after the other
 @app.command("results")
 def _results(
     experiment: Annotated[str, typer.Argument(help="Its name.")],

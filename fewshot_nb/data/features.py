@@ -212,6 +212,7 @@ def _refuse_bare_word(path):
     raise InputError(f"There is no file {str(path)!r}, and no features of this name come with the package: {hint}")
 
 # %% ../../nbs/api/125_data_features.ipynb #2d37ba6f
+# long: one thing after the other
 def feature_arrays(
     path,  # *.npz, *.npy, *.csv, *.parquet, *.safetensors, *.pt, or one of `SHIPPED_FEATURES`
     labels=None,  # a file with one label for each row: *.npy, *.txt, *.csv; default: in `path`, or beside an *.npy

@@ -555,6 +555,7 @@ def computed(
     return [tuple(note.parent.name.split("-", 1)) for note in notes]
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #a6f4514f
+# long: own rows before committed ones
 @patch
 def measured(self: Experiment, out="runs/results"):  # the folder of all results
     """Every setting that was computed under `out`, and of other profiles for the committed evidence: its row,

@@ -181,6 +181,7 @@ def run(
     return to
 
 # %% ../../nbs/api/515_engine_notebook.ipynb #9ac225d9
+# long: each thing that may go wrong has its sentence
 @contextlib.contextmanager
 def _one_sentence(name, to):
     "What goes wrong in a kernel as one sentence."

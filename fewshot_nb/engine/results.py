@@ -447,9 +447,7 @@ def _parts(self: Results, files=None, words=False):
         table = _load(path) if mine else None
         if table is not None: _add_parts(found, path, _recoded(table, words), meta)
         elif files is None and not path.exists(): return self._parts(files, words)  # it has been packed meanwhile
-        else:
-            _refuse_unreadable(path)
-            aside.append(_set_aside(path))
+        else: aside.append(_set_aside(path))
     if aside:
         warnings.warn(f"{', '.join(aside)} in {str(self.folder)!r}: cut short, damaged or of a foreign schema, "
                       "set aside as *.aside and not merged.", stacklevel=3)
@@ -475,6 +473,7 @@ def _name_others(self: Results, others, computed):
         warnings.warn(f"{some} in {str(self.folder)!r}: {what}; left alone, to be computed anew.",
                       stacklevel=4)
 
+# %% ../../nbs/api/500_engine_results.ipynb #e56d2ec0
 def _refuse_unreadable(path):
     "Refuse a part whose bytes cannot be had: that says nothing of what it holds."
     try: path.read_bytes()
@@ -485,6 +484,7 @@ def _refuse_unreadable(path):
 
 def _set_aside(path):
     "Rename a file that is no part, so that it is neither merged nor lost; where that is forbidden it stays."
+    _refuse_unreadable(path)
     with contextlib.suppress(OSError):
         n = 0
         while (target := path.with_name(f"{path.name}{f'.{n}' if n else ''}.aside")).exists(): n += 1

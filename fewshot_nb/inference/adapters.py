@@ -58,6 +58,7 @@ def label_of(
     return text if len(text) <= 40 and "<" not in text else type(classifier).__name__
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #835119ee
+# long: each kind of classifier is asked in its own way
 @patch
 def answer(
     self: OneTaskMethod,

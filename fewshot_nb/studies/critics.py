@@ -574,7 +574,7 @@ def people_measures(
     critics: str = "auto",  # see `models.critics.read_critics`
     device="auto",  # where to compute
 ) -> dict:  # id of a claim -> `Measure`
-    "What people's drawings show to the pair at hand: counts, values, and intervals over classes (H13) or drawers (E5, E5s)."
+    "What people's drawings show to the pair at hand; intervals are over classes (H13) or drawers (E5, E5s)."
     where = str(find_device(device))
     people = human_measures(data, critics, where)
     features, _ = human_features_and_prototypes(str(data), critics, None, where)

@@ -25,7 +25,8 @@ _LONG, _WIDE = 128, 136  # pixels of the longer side, and of the square, in whic
 
 def _opened(path):
     "Greys (H, W) from 0 to 1 of a picture as a viewer turns it, transparent parts as white paper."
-    if not path.is_file(): raise InputError(f"There is no picture at {str(path)!r}: give the path of one, or one character.")
+    if not path.is_file():
+        raise InputError(f"There is no picture at {str(path)!r}: give the path of one, or one character.")
     try:
         with Image.open(path) as image: image = ImageOps.exif_transpose(image).convert("RGBA")
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError):

@@ -251,7 +251,7 @@ def draw_learning(
 ):
     "Validation accuracy along each training by episodes, as a share of its steps."
     first = rows[rows.bn == "running"].drop_duplicates(["title", "shot", "seed"])
-    above = first.learner.isin(["nearest-mean", "entropy-min"])  # they have one backbone's curve, looked at with 5 shots
+    above = first.learner.isin(["nearest-mean", "entropy-min"])  # one backbone's curve, looked at with 5 shots
     first = first.assign(name=first.title + ", " + first["shot"].astype(str) + "-shot")
     first = first.assign(name=first.name.where(~above, "their backbone, 5-shot")).drop_duplicates(["name", "seed"])
     for i, r in enumerate(first.itertuples()):

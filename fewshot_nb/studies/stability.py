@@ -114,6 +114,7 @@ def stability_banks(
 _banks = functools.lru_cache(4)(stability_banks)  # a process trains many times on the same data
 
 # %% ../../nbs/api/845_studies_stability.ipynb #23974dec
+# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class StabilitySettings:
     "One training of the study; `steps=0` is the paper's own length."

@@ -94,6 +94,7 @@ def _check_adversarial(batch, how):
                          f"but critic_steps={how.critic_steps} and batch={batch} were given.")
 
 # %% ../../nbs/api/400_train_wgan.ipynb #362c45d5
+# long: one thing after the other
 def _adversarial_step(state, at_once, fresh_pairs, batch, schedule, how, device):
     "A step: some of the critic, then one of the generator."
     judged = partial(_judged, weight=how.penalty, precision=how.precision)
