@@ -378,8 +378,13 @@ def _merge(
     for place, n in merge_shards(shards, results_root(_from_here(to)), partial).items():
         _say(f"{n} {'shard' if n == 1 else 'shards'}: {results_root(_from_here(to))/place}")
 
+# %% ../../nbs/api/960_cli_main.ipynb #a294f0e6
+def _told_apart(found, failed):
+    "The rows of each folder; where they are of several contents, a column says of which."
+    many = len({r.content for r in found}) > 1
+    return [rows.assign(content=r.content[:12]) if many else rows for r in found if len(rows := r.read(failed))]
+
 # %% ../../nbs/api/960_cli_main.ipynb #59b28198
-# long: one thing after the other
 @app.command("results")
 def _results(
     experiment: Annotated[str, typer.Argument(help="Its name.")],
@@ -394,9 +399,7 @@ def _results(
     e = find_experiment(experiment)
     if to and to.suffix not in (".csv", ".parquet"):
         raise InputError(f"Cannot write to {to.name!r}: name a file that ends in .csv or .parquet.")
-    found = e.all_results(_from_here(out))
-    many = len({r.content for r in found}) > 1  # then rows of other data are told apart
-    tables = [rows.assign(content=r.content[:12]) if many else rows for r in found if len(rows := r.read(failed))]
+    tables = _told_apart(e.all_results(_from_here(out)), failed)
     if not tables:
         raise InputError(f"There are no rows of {e.name} under {str(out)!r}: run it first, "
                          "or name the folder of results with --out.")

@@ -204,15 +204,16 @@ def shipped_features(
     file = choose(name, SHIPPED_FEATURES, "features").replace("-", "_")
     return Path(str(resources.files("fewshot_nb")))/f"features/{file}.npz"
 
-def _refuse_bare_word(path):
-    "Refuse a path without an ending that is no file: most likely a shipped name was meant."
-    if path.suffix or path.exists(): return
+def _refuse_other_files(path):
+    "Refuse endings that are not read, and a path without one: most likely a shipped name was meant."
+    if path.suffix.lower() in _READERS: return
+    if path.suffix or path.exists():
+        raise InputError(f"{path.name!r} is no file of features: they are read from {', '.join(_READERS)}.")
     near = difflib.get_close_matches(str(path), SHIPPED_FEATURES, n=1, cutoff=.4)
     hint = f"did you mean {near[0]}?" if near else f"give a file ({', '.join(_READERS)}) or {SHIPPED_FEATURES[0]}."
     raise InputError(f"There is no file {str(path)!r}, and no features of this name come with the package: {hint}")
 
 # %% ../../nbs/api/125_data_features.ipynb #2d37ba6f
-# long: one thing after the other
 def feature_arrays(
     path,  # *.npz, *.npy, *.csv, *.parquet, *.safetensors, *.pt, or one of `SHIPPED_FEATURES`
     labels=None,  # a file with one label for each row: *.npy, *.txt, *.csv; default: in `path`, or beside an *.npy
@@ -224,12 +225,9 @@ def feature_arrays(
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder, not a file of features: "
                          "make one of its images with fewshot_nb embed.")
-    _refuse_bare_word(path)
-    if path.suffix.lower() not in _READERS:
-        raise InputError(f"{path.name!r} is no file of features: they are read from {', '.join(_READERS)}.")
-    read = _READERS[path.suffix.lower()]
+    _refuse_other_files(path)
     if not path.is_file(): raise InputError(f"There is no file {str(path)!r}: check the path.")
-    try: found = read(path)
+    try: found = _READERS[path.suffix.lower()](path)
     except InputError: raise
     except Exception as e:  # each format has its own errors for a broken file
         why = str(e).splitlines()[0].split(". ")[0].rstrip(".") if str(e) else type(e).__name__

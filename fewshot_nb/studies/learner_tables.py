@@ -12,7 +12,8 @@ import numpy as np, pandas as pd, torch
 from ..claims.rules import Measure
 from ..papers import published_table
 from ..samplers import TaskBatch
-from .learners import class_unit, learner_gates, learner_preset, with_halves
+from .learners import (class_unit, learner_gates, learner_preset, whole_cells,
+                                         with_halves)
 from .realistic import INDUCTIVE_METHODS
 from .realistic_claims import JUDGED_METHODS, ComparedMethods, all_method_measures, pooled_cells
 from .realistic_tables import draw_paper_changes
@@ -115,7 +116,7 @@ def table_measures(
     rows: pd.DataFrame,  # readings of `exp_learners`, as `spread_readings` gives them
 ) -> dict:  # claim of the paper -> `Measure`
     "V1, V3, V5, V6, V8, V9 by all methods of Tables 1-2 on one backbone."
-    cells = table_rows(_sound(rows))
+    cells = table_rows(_sound(rows := whole_cells(rows)))
     if not len(cells): return {}
     # seeds share their novel classes, so their errors may be alike: half widths are averaged as the means are
     one = ["features", "shot", "method", "title", "transductive"]

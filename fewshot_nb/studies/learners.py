@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FEATURE_METHODS', 'LearnerSetting', 'learner_preset', 'trained_backbone', 'with_halves', 'learner_rows',
            'learner_row', 'spread_readings', 'learners_work', 'draw_readings', 'draw_learning', 'readings_table',
-           'learner_gates', 'class_unit', 'learner_measures']
+           'learner_gates', 'whole_cells', 'class_unit', 'learner_measures']
 
 # %% ../../nbs/api/848_studies_learners.ipynb #f919a611
 import hashlib, json
@@ -297,6 +297,13 @@ def learner_gates(
             chance_gate(100*told.accuracy, 100*told.accuracy_half/1.96, 20., r["title"]))
     return pd.Series([gate(r) for r in rows.to_dict("records")], rows.index, dtype=object)
 
+def whole_cells(
+    rows: pd.DataFrame,  # of `learner_rows` with their settings
+) -> pd.DataFrame:  # those of the numbers of shots that most learners have rows of
+    "What speaks of every learner is judged where every learner is: half a table is shown, not judged."
+    asked = rows.groupby("shot").learner.nunique()
+    return rows[rows["shot"].map(asked) == asked.max()]
+
 def class_unit(
     rows: pd.DataFrame,  # of trainings with their seeds
 ) -> str:
@@ -313,6 +320,7 @@ def learner_measures(
     rows: pd.DataFrame,  # of `learner_rows` with their settings
 ) -> tuple:  # (claims of the paper, our own): id -> `Measure`
     "What the readings measured: V20, and L1 to L2 of our own."
+    rows = whole_cells(rows)
     gates = learner_gates(rows)
     sound, shut = rows[gates == ""], sorted(set(rows.title[gates != ""]))
     if not len(sound):

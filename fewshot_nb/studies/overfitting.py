@@ -172,9 +172,11 @@ def overfitting_measures(
         each = [measure(t) for _, t in lines[lines.learner == learner].groupby("seed")]
         gate = first_gate(*map(overfitting_gate, rows.to_dict("records")), seeds_gate(len(each)))
         found[id] = Measure(each, "seeds", gate=gate)
-    for id in {"O2", "O2f"} & set(found) if "O1" in found else ():  # does it rise as the classifier's does?
-        both = {"classifier": found["O1"].value, "ProtoNet": found[id].value}
-        found[id] = Measure(both, "seeds", gate=first_gate(found["O1"].gate, found[id].gate))
+    for id in {"O2", "O2f"} & set(found):  # does it rise as the classifier's does?
+        own, other = found.pop(id), found.get("O1")
+        if other is None: continue
+        both = {"classifier": other.value, "ProtoNet": own.value}
+        found[id] = Measure(both, "seeds", gate=first_gate(other.gate, own.gate))
     return found
 
 def _slope(line): return late_loss_slope(line.test_loss)

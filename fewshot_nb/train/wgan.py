@@ -72,6 +72,7 @@ def train_adversarial(
     run_steps(step, state, steps, checkpoint, until=until, settings=known,
               watch=partial(hand_back, then=watch) if watch else None, **loop)
     hand_back(state)
+    state.critic.requires_grad_(True)  # as it came
     return [m.eval() for m in models] if isinstance(model, list) else models[0].eval(), state
 
 # %% ../../nbs/api/400_train_wgan.ipynb #93a0693a
@@ -94,7 +95,6 @@ def _check_adversarial(batch, how):
                          f"but critic_steps={how.critic_steps} and batch={batch} were given.")
 
 # %% ../../nbs/api/400_train_wgan.ipynb #362c45d5
-# long: one thing after the other
 def _adversarial_step(state, at_once, fresh_pairs, batch, schedule, how, device):
     "A step: some of the critic, then one of the generator."
     judged = partial(_judged, weight=how.penalty, precision=how.precision)
@@ -117,9 +117,7 @@ def _adversarial_step(state, at_once, fresh_pairs, batch, schedule, how, device)
         state.critic.requires_grad_(True)
         for _ in range(how.critic_steps): told = teach(state)
         state.critic.requires_grad_(False)
-        told = dict(told, generator=draw(state))
-        state.critic.requires_grad_(True)  # as it came
-        return told
+        return dict(told, generator=draw(state))
     return step
 
 # %% ../../nbs/api/400_train_wgan.ipynb #1d454491
