@@ -7,8 +7,9 @@ from hypothesis import settings
 
 os.environ.setdefault("FEWSHOT_QUIET", "1")
 if "PYTEST_XDIST_WORKER" in os.environ: os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side
-# the same examples for everyone; new ones are for developers
-if os.environ.get("CI") == "true": settings.register_profile("ci", derandomize=True); settings.load_profile("ci")
+# the same examples for everyone; `pytest --hypothesis-profile=default` draws new ones
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 @pytest.fixture(scope="session")
 def shared() -> Path:

@@ -112,7 +112,7 @@ def _check_types(notebook, found):
         if name in _WORDS and not _is_words(value): refuse(name, "a list of names")
         if name in ("version", "chunk") and (type(value) is not int or not 0 < value < 2**31):
             refuse(name, "a whole number, 1 or more")
-        if name == "labels" and not _is_words(list(value) if isinstance(value, dict) else value):
+        if name == "labels" and not _is_words([*value, *value.values()] if isinstance(value, dict) else value):
             refuse(name, "a list of parameters, or parameter: function")
         if name == "profiles" and not (isinstance(value, dict) and value):
             refuse(name, "profiles by name, at least one")
