@@ -47,7 +47,7 @@ def test_the_training_bench_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "the times mean nothing" in done.stdout and "VAE-STN" in done.stdout
     rows = pd.read_csv(tmp_path/"rows.csv").set_index("path")
-    assert list(rows.index) == ["plain", "fast", "bfloat16"] and set(rows.model) == {"vae-stn"}
+    assert list(rows.index) == ["plain", "fast", "batched", "bfloat16"] and set(rows.model) == {"vae-stn"}
     assert (rows.seconds > 0).all() and (rows.operations > 0).all() and rows.quick.all()
     assert rows.difference.fast < 1e-5 < rows.difference.bfloat16 < .2
 

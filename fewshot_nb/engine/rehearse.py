@@ -13,7 +13,7 @@ import pandas as pd
 from ..core import InputError, content_digest, device as named_device, duration_text, written_whole
 from . import experiment as experiments
 from .experiment import bound_worker, find_experiment, read_notebook
-from .plan import in_order
+from .plan import check_jobs, in_order
 from .pool import _Child, _packed
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #6d4f4edf
@@ -305,7 +305,7 @@ def rehearse(
 ) -> pd.DataFrame:  # a line a kind: status, step_seconds, memory_gb, hours, note ...
     "Rehearse every kind of job of a profile, each in a process of its own; those that failed have the status `failed`."
     if not 0 < seconds < 1e6: raise InputError(f"--seconds {seconds:g} must be above 0 and below a million: give 60.")
-    if jobs is not None and jobs < 1: raise InputError(f"--jobs {jobs} is too few: give 1 or more.")
+    check_jobs(jobs)
     folder, todo = tempfile.mkdtemp(prefix="rehearsal"), []
     for name in in_order(names, lambda name: find_experiment(name, modules).needs):
         e = find_experiment(name, modules)

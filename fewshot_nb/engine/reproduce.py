@@ -10,7 +10,7 @@ import contextlib, json, re, sys, threading, time
 from dataclasses import asdict
 from ..core import InputError, choose, cores, writable
 from .experiment import find_experiment, read_notebook, results_root, working_folder
-from .plan import Job, in_waves, plan_jobs, run_job
+from .plan import Job, check_jobs, in_waves, plan_jobs, run_job
 from .results import Results
 from .shards import ShardedGrid, put_shard, shard_is_done, shard_numbers
 from .slurm import on_slurm, slurm_checks
@@ -95,7 +95,7 @@ def _refuse_engines(engine):
 def _check_options(engine, jobs, options, whole=False):
     "Refuse what the engine cannot give."
     gpus = options.get("gpus", 0)
-    if jobs is not None and jobs < 1: raise InputError(f"--jobs {jobs} is too few: give 1 or more.")
+    check_jobs(jobs)
     if whole and engine != "local": raise InputError(f"--whole computes on this machine: leave out --engine {engine}.")
     for name, least in (("gpus", 0), ("time", 1), ("mem", 1)):
         if options.get(name, least) < least:
