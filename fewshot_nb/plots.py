@@ -304,9 +304,12 @@ def _marks(words, most, halves=None):
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e01b
 def _pairs(shared):
-    "What rows share, in words: `profile laptop, accuracy 90.5 %`."
+    "What rows share, in words: `profile laptop, accuracy 90.5 %, gate: no learning curve`."
     unit = re.compile(r"^(.*) \((%|points|s|ms|px|nats|MB)\)$")
-    return ", ".join(unit.sub(rf"\1 {v} \2", k) if unit.match(k) else f"{k} {v}" for k, v in shared.items() if v)
+    def pair(k, v):
+        if unit.match(k): return unit.sub(rf"\1 {v} \2", k)
+        return f"{k}: {v}" if re.match(r"[A-Za-z]+,? ", v) else f"{k} {v}"
+    return ", ".join(pair(k, v) for k, v in shared.items() if v)
 
 def _same(words):
     "Columns that say the same in every row, and what they say."
