@@ -228,6 +228,13 @@ def rank_measures(
     return {id: Measure(value, unit="banks") for id, value in found.items() if value}
 
 # %% ../../nbs/api/858_studies_ranks.ipynb #f260cf70
+_AGAINST = {  # what a row of the panel is called
+    "other tasks": "other tasks, all else the same", "metric": "accuracy against macro-F1",
+    "log-loss": "accuracy against log-loss", "log-loss at a temperature": "accuracy against log-loss, tempered",
+    "protocol": "balanced against Dirichlet queries", "K_eff": "Dirichlet queries against two classes",
+    "shots": "one shot against five", "data": "a bank against another", "backbone": "MobileNet against ResNet-12",
+    "ImageNet backbone": "MobileNet against EfficientNet"}
+
 def tau_panel(
     rows: pd.DataFrame,  # of `exp_ranks`
 ):
@@ -241,7 +248,7 @@ def tau_panel(
             ax.plot(tau, np.full(len(tau), y), "o", ms=4, mfc="white", color=COLOURS["blue"])
             ax.plot(tau.mean(), y, "|", ms=14, mew=2, color=COLOURS["vermillion"])
         ax.axvline(0, color="black", lw=.6)
-        ax.set_yticks(range(len(order)), order)
+        ax.set_yticks(range(len(order)), [_AGAINST[name] for name in order])
         ax.set(xlabel="Kendall's tau between the two orders (a mark a cell; stroke: mean)",
                xlim=(min(-.1, rows.tau.min() - .05), 1.03))
         ax.invert_yaxis()
