@@ -29,7 +29,9 @@ from ..models.program_synthesis import ProgramSynthesis, synthesis_network
 from ..papers import published_claims, published_table
 from ..plots import COLOURS, style
 from ..train.loop import judged_in_stretches
-from ..train.bongard_solvers import clustered_mean, solved_shares, train_moco, train_solver
+from fewshot_nb.train.bongard_solvers import (
+    check_solver_training, clustered_mean, solved_shares, train_moco, train_solver,
+)
 from ..train.program_synthesis import (attribute_accuracy, attribute_classifier, constant_move_error,
                                                 synthesis_errors, train_attribute_classifier, train_synthesis)
 
@@ -226,6 +228,7 @@ def solver_row(
     train = problems.part("train")
     model, bank = bongard_solver(s.method, 1/s.alpha, s.seed), train.bank(s.size, device)
     _set_up(model, s)
+    check_solver_training(model, s.queries, s.norms, s.optimizer)  # before hours of pre-training
     row = _pretrain(s, model, bank, device, file)
     def some(n, why): return train.part(rng(problem_seed, why).permutation(len(train))[:n])
     parts = dict(train=some(600, "seen"), **{name: problems.part(part) for name, part in TEST_PARTS.items()})

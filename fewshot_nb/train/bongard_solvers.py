@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['problems_of', 'bongard_tasks', 'solver_episode', 'leave_one_out', 'whole_problems', 'leave_one_out_logits',
-           'made_ahead', 'drawing_threads', 'first_state', 'train_solver', 'solved_shares', 'clustered_mean',
-           'solver_accuracy', 'MoCoQueue', 'random_view', 'train_moco']
+           'made_ahead', 'drawing_threads', 'first_state', 'check_solver_training', 'train_solver', 'solved_shares',
+           'clustered_mean', 'solver_accuracy', 'MoCoQueue', 'random_view', 'train_moco']
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #ab3f3dd7
 import copy, time
@@ -142,6 +142,20 @@ def _answers(model, shown, joint):
     return logits, torch.arange(2, device=logits.device).expand(len(logits), 2)
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #d9072139
+def check_solver_training(
+    model: nn.Module,  # a solver
+    queries: str,  # see `train_solver`
+    norms: str,  # likewise
+    optimizer: str,  # likewise
+):
+    "Refuse what `train_solver` would."
+    choose(queries, ("two", "all"), "queries")
+    choose(norms, ("separate", "joint"), "norms")
+    choose(optimizer, ("sgd", "adam"), "optimizer")
+    if norms == "joint" and not hasattr(model, "compare"):
+        raise InputError(f"norms='joint' was given, but {type(model).__name__} sees support and query as one stack: "
+                         "take separate.")
+
 # long: each parameter is explained on a line of its own
 def train_solver(
     model: nn.Module,  # a solver, `models.bongard_solvers.bongard_solver(name, width, seed)`; it is trained in place
@@ -163,12 +177,7 @@ def train_solver(
 ) -> tuple:  # (the solver in evaluation mode, State with its history)
     """Train a solver on problems rendered on the fly; the history tells loss, accuracy, and the seconds that
     drawing took."""
-    choose(queries, ("two", "all"), "queries")
-    choose(norms, ("separate", "joint"), "norms")
-    if norms == "joint" and not hasattr(model, "compare"):
-        raise InputError(f"norms='joint' was given, but {type(model).__name__} sees support and query as one stack: "
-                         "take separate.")
-    choose(optimizer, ("sgd", "adam"), "optimizer")
+    check_solver_training(model, queries, norms, optimizer)
     where, last = find_device(device), min(steps, until or steps)
     sgd = dict(lr=lr, momentum=momentum, weight_decay=weight_decay)
     how = sgd if optimizer == "sgd" else dict(optimizer=torch.optim.Adam, lr=lr)
