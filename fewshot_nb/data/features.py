@@ -230,8 +230,8 @@ def feature_arrays(
     try: found = _READERS[path.suffix.lower()](path)
     except InputError: raise
     except Exception as e:  # each format has its own errors for a broken file
-        raise InputError(f"{str(path)!r} cannot be read as a {path.suffix} file ({_first_line(e)}): it may be cut or of "
-                         "another kind, or hold Python objects; save plain arrays again.") from None
+        raise InputError(f"{str(path)!r} cannot be read as a {path.suffix} file ({_first_line(e)}): it may be cut "
+                         "or of another kind, or hold Python objects; save plain arrays again.") from None
     found, rest = _under_our_names(found, path.name, guess=("features",) if labels else ("features", "labels"))
     if path.suffix.lower() in (".csv", ".parquet"): _tell_left_out(rest, path.name)
     labels = labels or (_labels_beside(path) if "labels" not in found else None)
@@ -295,9 +295,8 @@ def _labels_in(path) -> np.ndarray:
     return table[named[0]].to_numpy()
 
 def _first_line(error) -> str:
-    "The first sentence of an error, at most 200 characters of it: some quote the bytes that they read."
     said = (str(error).splitlines() or [type(error).__name__])[0].split(". ")[0].rstrip(".")
-    return said if len(said) <= 200 else said[:200] + "…"
+    return said[:200] + "…"*(len(said) > 200)  # some quote the bytes that they read
 
 # %% ../../nbs/api/125_data_features.ipynb #724ad177
 def _digest(array) -> str:

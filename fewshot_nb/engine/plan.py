@@ -145,13 +145,14 @@ def expected_seconds(
     if not work: return float(rows.seconds.mean()*len(missing))
     return float(rows.seconds.sum()/sum(map(work, rows.to_dict("records")))*sum(map(work, missing)))
 
-# %% ../../nbs/api/520_engine_plan.ipynb #3b1e0743
+# %% ../../nbs/api/520_engine_plan.ipynb #6b221a61
 def check_jobs(
     jobs: int | None,  # how many run at once; None: as many as the engine takes
 ):
     "Refuse fewer than one."
     if jobs is not None and jobs < 1: raise InputError(f"--jobs {jobs} is too few: give 1 or more.")
 
+# %% ../../nbs/api/520_engine_plan.ipynb #3b1e0743
 def dry_run(
     names: list,  # experiments
     profile: str,  # smoke, laptop, gpu, paper
