@@ -29,9 +29,8 @@ from ..models.program_synthesis import ProgramSynthesis, synthesis_network
 from ..papers import published_claims, published_table
 from ..plots import COLOURS, style
 from ..train.loop import judged_in_stretches
-from fewshot_nb.train.bongard_solvers import (
-    check_solver_training, clustered_mean, solved_shares, train_moco, train_solver,
-)
+from ..train.bongard_solvers import (check_solver_training, clustered_mean, solved_shares, train_moco,
+                                              train_solver)
 from ..train.program_synthesis import (attribute_accuracy, attribute_classifier, constant_move_error,
                                                 synthesis_errors, train_attribute_classifier, train_synthesis)
 

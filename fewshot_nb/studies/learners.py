@@ -141,6 +141,7 @@ def _trained(s, which, data, folder, device):
     if state is None: return learner, curve, 0.
     return learner, {h["step"]: dict(validation=h["accuracy"]) for h in state.watch.history}, state.seconds
 
+# %% ../../nbs/api/848_studies_learners.ipynb #fcb62da7
 def _method_accuracies(s, net, base, novel, specs, device):
     "(reading, kind of queries) -> (task,) accuracies of a method on the features of a backbone."
     bank, mean = embedded_bank(net, novel), base_feature_mean(net, base)
@@ -149,6 +150,7 @@ def _method_accuracies(s, net, base, novel, specs, device):
         return evaluate(bank, m, spec, s.tasks, s.seed, device, mean).accuracy.to_numpy()
     return {("running", k): asked(k, spec) for k, spec in specs.items()}
 
+# %% ../../nbs/api/848_studies_learners.ipynb #cc2a5f42
 # long: from the setting to its rows, read as a whole
 def learner_rows(
     setting: dict,  # of `LearnerSetting`
@@ -222,7 +224,6 @@ def learners_work(
     return training + base + asked*6.*80*each
 
 # %% ../../nbs/api/848_studies_learners.ipynb #64d3e4b1
-# long: two figures
 _MARKS = {"running": ("blue", "o"), "support": ("green", "D"), "transductive": ("vermillion", "s")}
 
 def _labels(rows): return [f"{t}, {n}-shot" for t, n in zip(rows.title, rows["shot"])]
@@ -245,6 +246,7 @@ def draw_readings(
     ax.invert_yaxis()
     ax.legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
 
+# %% ../../nbs/api/848_studies_learners.ipynb #32682923
 def draw_learning(
     ax,  # a matplotlib axis
     rows: pd.DataFrame,  # of `learner_rows` with their settings
@@ -297,6 +299,7 @@ def learner_gates(
             chance_gate(100*told.accuracy, 100*told.accuracy_half/1.96, 20., r["title"]))
     return pd.Series([gate(r) for r in rows.to_dict("records")], rows.index, dtype=object)
 
+# %% ../../nbs/api/848_studies_learners.ipynb #928b36f1
 def whole_cells(
     rows: pd.DataFrame,  # of `learner_rows` with their settings
 ) -> pd.DataFrame:  # those of the numbers of shots that most learners have rows of
@@ -315,6 +318,7 @@ def _each(rows, name) -> dict:
     def estimate(t): return pooled_cells(t, name)
     return {f"{title}, {shot}-shot": estimate(t) for (title, shot), t in rows.groupby(["title", "shot"])}
 
+# %% ../../nbs/api/848_studies_learners.ipynb #2f3486f7
 # long: three measures, each with its own rows
 def learner_measures(
     rows: pd.DataFrame,  # of `learner_rows` with their settings
