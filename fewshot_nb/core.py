@@ -103,7 +103,7 @@ def machine(
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return f"{model}, {cores()} cores"
+    return f"{model}, {cores()} core{'s'*(cores() > 1)}"
 
 # %% ../nbs/api/000_core.ipynb #7673ff8d
 @contextlib.contextmanager

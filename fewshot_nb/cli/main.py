@@ -314,7 +314,7 @@ def _from_here(out):
 
 def _place(data):
     "The parameter `data` as a notebook understands it wherever it runs."
-    return data if data in ("auto", "glyphs", "omniglot") else str(Path(data).expanduser().absolute())
+    return data if data in ("auto", "glyphs", "omniglot", "own") else str(Path(data).expanduser().absolute())
 
 # %% ../../nbs/api/960_cli_main.ipynb #e41d28d3
 def _total(table) -> str:

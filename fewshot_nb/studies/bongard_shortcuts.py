@@ -7,24 +7,29 @@ __all__ = ['SHORTCUTS', 'ShortcutSettings', 'compared', 'stem', 'shares_right', 
            'shortcut_estimate', 'shortcut_table', 'shortcut_panels']
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #7c1e74f4
-import functools
+import functools, json, tempfile
 from dataclasses import dataclass
+from pathlib import Path
 import numpy as np, pandas as pd, torch
 from scipy.stats import t as student
-from ..core import InputError, choose, rng, settings_from
+from ..core import InputError, choose, device as find_device, rng, settings_from
 from ..claims.rules import Estimate
 from ..data.bongard.benchmark import ABSTRACT_RULES, bongard_benchmark
 from ..data.bongard.nuisance import picture_nuisances, program_statistics
+from ..data.bongard.render import PictureBank
 from ..models.bongard_solvers import bongard_solver
+from ..models.core import PRECISIONS, computed_in, renewed_batch_norms
 from ..models.critics import read_critic
 from ..models.weights import own_folder
 from ..plots import COLOURS, style
 from .bongard import TEST_PARTS, official_shapes_folder, printed_accuracies
 from ..train.bongard_solvers import clustered_mean
+from ..train.loop import judged_in_stretches
+from ..train.program_synthesis import attribute_classifier, train_attribute_classifier
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #cfbf0e59
-SHORTCUTS = ("programs, no support", "pixels, no support", "strokes", "turns", "ink", "nearest pixels",
-             "nearest random features", "nearest character features")
+SHORTCUTS = ("programs, no support", "pixels, no support", "network, no support", "strokes", "turns", "ink",
+             "nearest pixels", "nearest random features", "nearest character features")
 
 @dataclass(frozen=True)
 class ShortcutSettings:
@@ -35,6 +40,11 @@ class ShortcutSettings:
     size: int = 32  # pixels a side, where a solver sees pictures
     learn: int = 9300  # training problems that a classifier learns from, at most
     scale: float = 1.  # share of the 12,000 problems
+    alpha: float = 4.  # divides the widths of the network
+    steps: int = 8000  # of its training
+    batch: int = 64  # pictures a step
+    rate: float = .02  # learning rate of its SGD
+    precision: str = "float32"  # one of `PRECISIONS`: of its backbone in training
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #266bc9f4
 def compared(
@@ -100,36 +110,92 @@ def seen_of_pictures(
         return _features(bongard_solver("ProtoNet", 1/8, s.seed).net.eval(), images)
     return images.reshape(len(images), -1)
 
+# %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #6e3cf1ed
+def _learned_from(s, problems):
+    "The training problems that a classifier learns from, of all kinds: they lie in order."
+    train = problems.part("train")
+    return train.part(rng(s.seed, "learn").permutation(len(train))[:s.learn])
+
+def _sides(problems): return np.tile(np.repeat([0, 1], 7), len(problems))
+
+def _by_problem(scores):
+    "Scores of single pictures as (problem, 7, 2)."
+    return scores.reshape(-1, 2, 7).transpose(0, 2, 1)
+
+def _comparing(s):
+    "The scores of a solver that compares what it sees with the support."
+    def score(problems):
+        x = seen_of_pictures(s, problems)
+        return compared(x.reshape(-1, 14, x.shape[1]), s.solver.startswith("nearest"))
+    return score
+
+# %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #28ab3157
+def _told(score, problems, name):
+    "What a row says of one part."
+    told = shares_right(score(problems), problems.concepts)
+    return {name: told["single"], f"{name}_se": told["single_se"], f"{name}_pair": told["pair"],
+            f"{name}_pair_se": told["pair_se"], f"{name}_concepts": told["concepts"]}
+
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #c4d4e435
 def _boosted(s, problems):
-    "A boosted classifier of single pictures."
+    "The scores of a boosted classifier of single pictures."
     try: from sklearn.ensemble import HistGradientBoostingClassifier
     except ImportError:
         raise InputError("Solvers without support need scikit-learn: pip install scikit-learn.") from None
-    train = problems.part("train")
-    train = train.part(rng(s.seed, "learn").permutation(len(train))[:s.learn])  # of all kinds: they lie in order
+    train = _learned_from(s, problems)
     model = HistGradientBoostingClassifier(max_iter=200, learning_rate=.05, random_state=s.seed)
-    return model.fit(seen_of_pictures(s, train), np.tile(np.repeat([0, 1], 7), len(train)))
+    model.fit(seen_of_pictures(s, train), _sides(train))
+    return lambda part: _by_problem(model.predict_proba(seen_of_pictures(s, part))[:, 1] - .5)
+
+# %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #83e73a23
+def _pictures(s, problems, device): return PictureBank(problems.pictures, _sides(problems), s.size, device=device)
+
+@torch.no_grad()
+def _network_scores(net, bank):
+    "How much rather each picture of a bank is a positive, as (problem, 7, 2)."
+    found = torch.cat([net(bank.take(part)) for part in torch.arange(bank.n).split(256)]).float().cpu().numpy()
+    return _by_problem(found[:, 1] - found[:, 0])
+
+# %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #da611005
+def _network(s, problems, folder, device):
+    "The scores of a deep classifier of single pictures, and how it learned."
+    train = _learned_from(s, problems)
+    def first(n): return train.part(np.arange(min(n, len(train))))
+    known, some = (_pictures(s, part, device) for part in (train, first(320)))
+    model = attribute_classifier(1/s.alpha, s.seed)
+    computed_in(model.net, s.precision)
+    parts = {"train": first(600)} | {name: problems.part(which) for name, which in TEST_PARTS.items()}
+    def renewed(net): return renewed_batch_norms(net, lambda copy: _network_scores(copy, some))
+    def score(net, part): return _network_scores(net, _pictures(s, part, device))
+    def look(net):
+        fresh = renewed(net)
+        return {name: round(_told(functools.partial(score, fresh), p, name)[name], 2) for name, p in parts.items()}
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(folder or scratch)/"checkpoints"/f"{s.rule}-{s.seed}.pt"
+        def until(stop):
+            return train_attribute_classifier(model, known, steps=s.steps, lr=s.rate, batch=s.batch, seed=s.seed,
+                                              device=device, checkpoint=file, until=stop)
+        stops = sorted({max(1, s.steps//4), max(1, s.steps//2), s.steps})
+        net, state, curve = judged_in_stretches(stops, until, look, file.with_suffix(".curve.json"), repr(s))
+    return functools.partial(score, renewed(net)), dict(
+        curve=json.dumps(curve), train=curve[s.steps]["train"], train_seconds=state.seconds)
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #c4d4e4sp
 def shortcut_row(
     setting: dict,  # see `ShortcutSettings`
     data: str = "auto",  # see `studies.bongard.official_shapes_folder`
-) -> dict:  # for each part `FF` (single), `FF_pair`, each with `_se`, and `FF_concepts`
+    folder=None,  # where checkpoints of a network go
+    device="auto",  # where a network is trained
+) -> dict:  # for each part `FF` (single), `FF_pair`, each with `_se`, and `FF_concepts`; of a network its `curve`
     "One solver that takes a shortcut, on the four test parts."
-    s = settings_from(ShortcutSettings, setting)
+    s = settings_from(ShortcutSettings, setting, counts=("size", "learn", "steps", "batch"))
     choose(s.solver, SHORTCUTS, "solver")
+    choose(s.precision, PRECISIONS, "precision")
     problems = _problems(official_shapes_folder(data), s.seed, s.scale, choose(s.rule, ABSTRACT_RULES, "rule"))
-    model, row = _boosted(s, problems) if s.solver.endswith("no support") else None, {}
-    for name, which in TEST_PARTS.items():
-        part = problems.part(which)
-        x = seen_of_pictures(s, part)
-        if model is None: scores = compared(x.reshape(-1, 14, x.shape[1]), s.solver.startswith("nearest"))
-        else: scores = (model.predict_proba(x)[:, 1] - .5).reshape(-1, 2, 7).transpose(0, 2, 1)
-        told = shares_right(scores, part.concepts)
-        row |= {name: told["single"], f"{name}_se": told["single_se"], f"{name}_pair": told["pair"],
-                f"{name}_pair_se": told["pair_se"], f"{name}_concepts": told["concepts"]}
-    return row
+    if s.solver.startswith("network"): score, more = _network(s, problems, folder, find_device(device))
+    else: score, more = _boosted(s, problems) if s.solver.endswith("no support") else _comparing(s), {}
+    return {k: v for name, which in TEST_PARTS.items()
+            for k, v in _told(score, problems.part(which), name).items()} | more
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #ebabd8d4
 def shortcut_estimate(
