@@ -43,7 +43,7 @@ setup(
     license="Apache-2.0",
     keywords=cfg["keywords"],
     packages=find_packages(include=["fewshot_nb", "fewshot_nb.*"]),
-    package_data={"fewshot_nb": ["papers/*.csv", "splits/*", "weights/*", "features/*"]},
+    package_data={"fewshot_nb": ["papers/*.csv", "splits/*", "weights/*", "banks/*"]},
     include_package_data=False,
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),

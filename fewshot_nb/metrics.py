@@ -137,7 +137,6 @@ def balanced_tasks(
 Recognizability = namedtuple("Recognizability", "mean se per_class se_per_class tasks")
 
 # %% ../nbs/api/550_metrics.ipynb #eb52b54e
-# long: each parameter is explained on a line of its own
 def recognizability(
     query: Float[Tensor, "class sample dim"],  # ProtoNet embeddings of the drawings to be recognized
     support: Float[
@@ -199,7 +198,6 @@ MeasureAgreement = namedtuple(
     "MeasureAgreement", "spearman spearman_p spearman_low spearman_high pearson r2 r2_low r2_high n")
 
 # %% ../nbs/api/550_metrics.ipynb #64ce3246
-# long: each parameter is explained on a line of its own
 def measure_agreement(
     a,  # (n,) a measure of each class
     b,  # (n,) another, of the same classes

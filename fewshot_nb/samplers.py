@@ -15,7 +15,7 @@ import numpy as np, torch
 from torch import Tensor
 from fastcore.basics import patch
 from jaxtyping import Int
-from .core import InputError, choose
+from .core import InputError, check_whole, choose
 from .data.lake_runs import RUNS, WAY, LakeImages, run_table
 from .data.omniglot import DRAWERS
 
@@ -34,7 +34,6 @@ def largest_remainder(
     return counts + (rank < left)
 
 # %% ../nbs/api/200_samplers.ipynb #2a61524c
-# long: each parameter is explained on a line of its own
 class Marginal:
     "How the |Q| queries of a task are shared out among its `way` classes."
     def check(
@@ -47,7 +46,7 @@ class Marginal:
     def draw(
         self,
         rng,  # numpy random generator
-        n,
+        n,  # how many tasks
         way,  # classes of a task
         n_query,  # queries of a task
     ):
@@ -67,30 +66,17 @@ class Marginal:
     ):
         "The largest count, where it is known before drawing; else None."
 
+# %% ../nbs/api/200_samplers.ipynb #2cd18904
 @dataclass(frozen=True)
 class Balanced(Marginal):
     "The same number of queries for every class: `n_query / way`."
-    def check(
-        self,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ):
+    def check(self, way, n_query):
         if n_query % way:
             raise InputError(f"n_query={n_query} cannot be shared equally by way={way} classes: "
                              f"take a multiple of {way}, such as {max(1, round(n_query/way))*way}.")
 
-    def draw(
-        self,
-        rng,  # numpy random generator
-        n,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ): return np.full((n, way), n_query//way)
-    def certain(
-        self,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ): return n_query//way
+    def draw(self, rng, n, way, n_query): return np.full((n, way), n_query//way)
+    def certain(self, way, n_query): return n_query//way
     def __str__(self): return "balanced"
 
 # %% ../nbs/api/200_samplers.ipynb #9fa3d78d
@@ -107,7 +93,6 @@ def dirichlet(
     return p / p.sum(1, keepdims=True)
 
 # %% ../nbs/api/200_samplers.ipynb #1f7c303b
-# long: each parameter is explained on a line of its own
 def _number(x) -> str:
     "The shortest word for a number."
     return f"{x:g}" if float(f"{x:g}") == x else repr(float(x))
@@ -124,26 +109,15 @@ class Dirichlet(Marginal):
             raise InputError(f"The Dirichlet parameter a={self.a} must be finite and above 0: "
                              "take 2 for the paper's test tasks or 1 for the whole simplex.")
 
-    def check(
-        self,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ):
+    def check(self, way, n_query):
         if np.ndim(self.a) and len(self.a) != way:
             raise InputError(f"The Dirichlet parameter has {len(self.a)} entries for way={way} classes: "
                              f"give one number, or {way}.")
 
-    def draw(
-        self,
-        rng,  # numpy random generator
-        n,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ): return largest_remainder(dirichlet(rng, self.a, n, way), n_query)
+    def draw(self, rng, n, way, n_query): return largest_remainder(dirichlet(rng, self.a, n, way), n_query)
     def __str__(self): return f"dirichlet({', '.join(map(_number, np.atleast_1d(self.a)))})"
 
 # %% ../nbs/api/200_samplers.ipynb #dfee851e
-# long: each parameter is explained on a line of its own
 @dataclass(frozen=True)
 class Effective(Marginal):
     "Only `k` of the classes, chosen at random, have queries: shared as equally as possible, or by Dir(a)."
@@ -152,38 +126,24 @@ class Effective(Marginal):
 
     def __post_init__(self):
         if self.k < 1 or self.k != int(self.k):
-            raise InputError(f"effective({self.k}) must leave a whole number of classes, 1 or more.")
+            raise InputError(f"effective({self.k}) must leave a whole number of classes, 1 or more: write for "
+                             "example effective(3).")
         if self.a is not None: Dirichlet(self.a)  # refuses what is no concentration
 
-    def check(
-        self,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ):
+    def check(self, way, n_query):
         if self.k > way: raise InputError(f"effective({self.k}) asks for more classes than way={way}: take 1..{way}.")
 
-    def draw(
-        self,
-        rng,  # numpy random generator
-        n,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ):
+    def draw(self, rng, n, way, n_query):
         some = np.full((n, self.k), 1/self.k) if self.a is None else dirichlet(rng, self.a, n, self.k)
         counts = np.zeros((n, way), np.int64)
         counts[:, :self.k] = largest_remainder(some, n_query)
         return rng.permuted(counts, axis=1)
 
-    def present(self, way): return self.k  # classes of a task
-    def certain(
-        self,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ): return -(-n_query//self.k) if self.a is None else None
+    def present(self, way): return self.k
+    def certain(self, way, n_query): return -(-n_query//self.k) if self.a is None else None
     def __str__(self): return f"effective({self.k}{'' if self.a is None else f', {_number(self.a)}'})"
 
 # %% ../nbs/api/200_samplers.ipynb #d5128563
-# long: each parameter is explained on a line of its own
 @dataclass(frozen=True)
 class Counts(Marginal):
     "The counts as given: the first of a task's randomly drawn classes gets the first count, and so on."
@@ -191,33 +151,20 @@ class Counts(Marginal):
 
     def __post_init__(self):
         if any(c < 0 or c != int(c) for c in self.counts):
-            raise InputError(f"The counts {tuple(self.counts)} must be whole numbers, 0 or more.")
+            raise InputError(f"The counts {tuple(self.counts)} must be whole numbers, 0 or more: write for example "
+                             "counts(40, 35).")
         object.__setattr__(self, "counts", tuple(int(c) for c in self.counts))
 
-    def check(
-        self,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ):
+    def check(self, way, n_query):
         if len(self.counts) != way:
             raise InputError(f"{len(self.counts)} counts were given for way={way} classes: give {way}.")
         if sum(self.counts) != n_query:
             raise InputError(f"The counts {self.counts} add up to {sum(self.counts)}, not to n_query={n_query}: "
                              "change one of the two.")
 
-    def draw(
-        self,
-        rng,  # numpy random generator
-        n,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ): return np.tile(self.counts, (n, 1))
-    def present(self, way): return max(1, sum(c > 0 for c in self.counts))  # classes of a task
-    def certain(
-        self,
-        way,  # classes of a task
-        n_query,  # queries of a task
-    ): return max(self.counts)
+    def draw(self, rng, n, way, n_query): return np.tile(self.counts, (n, 1))
+    def present(self, way): return max(1, sum(c > 0 for c in self.counts))
+    def certain(self, way, n_query): return max(self.counts)
     def __str__(self): return f"counts({', '.join(map(str, self.counts))})"
 
 # %% ../nbs/api/200_samplers.ipynb #41b4b471
@@ -256,10 +203,16 @@ class Shots:
     def draw(
         self,
         rng,  # numpy random generator
-        n,
+        n,  # how many tasks
         way,  # classes of a task
     ):
         "Counts (n, way), whole numbers of 1 or more, in random order over the classes."
+
+    def mean(
+        self,
+        way,  # classes of a task
+    ) -> float:
+        "How many a class has, on average."
 
     def most(
         self,
@@ -275,11 +228,6 @@ class Shots:
         "The most that a whole support may have."
         return way*self.high
 
-def _check_whole(name, value, least):
-    "Refuse a value that is not a whole number, `least` or more."
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InputError(f"{name}={value!r} must be a whole number, {least} or more.")
-
 # %% ../nbs/api/200_samplers.ipynb #703e2228
 @dataclass(frozen=True)
 class RangeShots(Shots):
@@ -288,33 +236,22 @@ class RangeShots(Shots):
     high: int  # at least `low`
 
     def __post_init__(self):
-        for name in ("low", "high"): _check_whole(f"shot: {name}", getattr(self, name), 1)
+        for name in ("low", "high"): check_whole(f"shot: {name}", getattr(self, name), 1)
         if self.low > self.high:
             raise InputError(f"The shots {self} run backwards: write {self.high}-{self.low}.")
 
-    def draw(
-        self,
-        rng,  # numpy random generator
-        n,
-        way,  # classes of a task
-    ): return rng.integers(self.low, self.high + 1, (n, way))
-    def mean(self, way): return (self.low + self.high)/2  # classes of a task
+    def draw(self, rng, n, way): return rng.integers(self.low, self.high + 1, (n, way))
+    def mean(self, way): return (self.low + self.high)/2
     def __str__(self): return f"{self.low}-{self.high}"
 
 # %% ../nbs/api/200_samplers.ipynb #5c3b8d74
-# long: each parameter is explained on a line of its own
 @dataclass(frozen=True)
 class LinearShots(RangeShots):
     "The classes in even steps from `low` to `high`."
     def _steps(self, way): return np.rint(np.linspace(self.low, self.high, way)).astype(np.int64)
-    def draw(
-        self,
-        rng,  # numpy random generator
-        n,
-        way,  # classes of a task
-    ): return rng.permuted(np.tile(self._steps(way), (n, 1)), axis=1)
-    def mean(self, way): return self._steps(way).mean()  # classes of a task
-    def width(self, way): return int(self._steps(way).sum())  # classes of a task
+    def draw(self, rng, n, way): return rng.permuted(np.tile(self._steps(way), (n, 1)), axis=1)
+    def mean(self, way): return self._steps(way).mean()
+    def width(self, way): return int(self._steps(way).sum())
     def __str__(self): return f"linear({self.low}, {self.high})"
 
 @dataclass(frozen=True)
@@ -324,7 +261,7 @@ class StepShots(LinearShots):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.few is not None: _check_whole("shot: few", self.few, 1)
+        if self.few is not None: check_whole("shot: few", self.few, 1)
 
     def _steps(self, way):
         few = (way + 1)//2 if self.few is None else self.few
@@ -343,17 +280,12 @@ class DirichletShots(Shots):
 
     def __post_init__(self):
         Dirichlet(self.a)  # refuses what is no concentration
-        _check_whole("shot: per_class", self.per_class, 1)
+        check_whole("shot: per_class", self.per_class, 1)
 
-    def draw(
-        self,
-        rng,  # numpy random generator
-        n,
-        way,  # classes of a task
-    ): return 1 + largest_remainder(dirichlet(rng, self.a, n, way), way*(self.per_class - 1))
-    def mean(self, way): return self.per_class  # classes of a task
-    def most(self, way): return 1 + way*(self.per_class - 1)  # classes of a task
-    def width(self, way): return way*self.per_class  # classes of a task
+    def draw(self, rng, n, way): return 1 + largest_remainder(dirichlet(rng, self.a, n, way), way*(self.per_class - 1))
+    def mean(self, way): return self.per_class
+    def most(self, way): return 1 + way*(self.per_class - 1)
+    def width(self, way): return way*self.per_class
     def __str__(self): return f"dirichlet({_number(self.a)}, {self.per_class})"
 
 # %% ../nbs/api/200_samplers.ipynb #6727fcc3
@@ -383,7 +315,7 @@ class Ways:
     high: int  # at least `low`
 
     def __post_init__(self):
-        for name in ("low", "high"): _check_whole(f"way: {name}", getattr(self, name), 2)
+        for name in ("low", "high"): check_whole(f"way: {name}", getattr(self, name), 2)
         if self.low > self.high:
             raise InputError(f"The ways {self} run backwards: write {self.high}-{self.low}.")
 
@@ -400,7 +332,6 @@ def ways(
     raise InputError(f"The ways {w!r} are unknown: write 5, or 5-20 for a number of each task's own.")
 
 # %% ../nbs/api/200_samplers.ipynb #466ef1eb
-# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class TaskSpec:
     "What every task looks like. `n_query` is the total |Q| of a task, not per class."
@@ -422,7 +353,7 @@ class TaskSpec:
         object.__setattr__(self, "way", ways(self.way))
         least = {} if isinstance(self.way, Ways) else dict(way=2)
         least |= dict(n_query=1) | ({} if isinstance(self.shot, Shots) else dict(shot=1))
-        for name, low in least.items(): _check_whole(name, getattr(self, name), low)
+        for name, low in least.items(): check_whole(name, getattr(self, name), low)
         choose(self.protocol, ("disjoint", "veilleux2021"), "protocol")
         choose(self.order, ("grouped", "interleaved"), "support order")
         object.__setattr__(self, "noise", _checked_noise(self.noise))
@@ -436,13 +367,19 @@ class TaskSpec:
         "The same specification with some fields changed."
         return dataclasses.replace(self, **changes)
 
+# %% ../nbs/api/200_samplers.ipynb #93de2009
 def _check_sides(spec):
     "Refuse groups of samples beside what is not drawn with them."
     if not (spec.apart or spec.together): return
     if spec.apart and spec.together:
         raise InputError(f"apart={spec.apart!r} and together={spec.together!r} exclude each other: give one.")
-    if isinstance(spec.shot, Shots) or spec.noise or spec.protocol != "disjoint":
-        raise InputError("apart and together go with a whole number of shots, no noise and protocol='disjoint' only.")
+    name = "apart" if spec.apart else "together"
+    needs = [("shot", not isinstance(spec.shot, Shots), "take a whole number of shots"),
+             ("noise", not spec.noise, "take noise=0"), ("protocol", spec.protocol == "disjoint", "take 'disjoint'")]
+    for field, fits, remedy in needs:
+        if not fits:
+            raise InputError(f"{name}={getattr(spec, name)!r} is not drawn with {field}={str(getattr(spec, field))!r}: "
+                             f"{remedy}, or leave {name} out.")
 
 def _check_marginal(spec, way):
     "Refuse a marginal that does not fit one of the ways."
@@ -643,7 +580,9 @@ def _checked_sides(sample_groups, n):
         raise InputError(f"sample_groups has the shape {found.shape}, but there are {n} samples: "
                          "give the group of each.")
     names, found = np.unique(found, return_inverse=True)
-    if len(names) < 2: raise InputError("All samples are of one group: apart and together need two or more.")
+    if len(names) < 2:
+        raise InputError(f"All {n} samples are of one group, {names[0]}, where apart and together need two or more: "
+                         "give the group of each sample, or leave both out.")
     return found
 
 # %% ../nbs/api/200_samplers.ipynb #eb4e4e67
@@ -880,7 +819,8 @@ def _chosen_of(rng, allowed, need, spec, pool, classes):
     if len(short):
         task, label = short[0]
         raise InputError(f"Class {pool.names[classes[task, label]]!r} has {allowed[task, label].sum()} samples in half "
-                         f"of its {spec.apart or spec.together}s, but {need[task, label]} are needed: lower shot.")
+                         f"of its {spec.apart or spec.together}s, but {need[task, label]} are needed: "
+                         "lower shot or n_query.")
     keys = np.where(allowed, rng.random(allowed.shape), 2.)
     order = keys.argsort(2)
     first = np.arange(allowed.shape[2]) < need[..., None]
@@ -901,7 +841,7 @@ def task_stream(
 ):
     "Yield the tasks `start`..`start + n_tasks - 1` in batches. More than 20 % redrawn counts give a warning."
     for name, value, least in [("n_tasks", n_tasks, 1), ("seed", seed, 0), ("batch", batch, 1), ("start", start, 0)]:
-        _check_whole(name, value, least)
+        check_whole(name, value, least)
     pool = _Pool(bank, groups, sample_groups)
     if pool.sides is None and (spec.apart or spec.together):
         raise InputError(f"The {spec.apart or spec.together} of each sample is not known: give sample_groups=.")
@@ -997,9 +937,14 @@ def open_tasks(
     seed: int = 0,  # of the tasks
 ) -> TaskBatch:  # a query of no known class has the label `way`
     "Tasks whose queries also come from classes that the support does not show."
-    for name, value in (("more", more), ("n_more", n_more)): _check_whole(name, value, 1)
-    if isinstance(spec.way, Ways) or spec.uneven or spec.noise or spec.order != "grouped":
-        raise InputError("Open tasks have a whole number of ways and shots, a grouped support and no noise.")
+    for name, value in (("more", more), ("n_more", n_more)): check_whole(name, value, 1)
+    for field, fits, remedy in (("way", not isinstance(spec.way, Ways), "a whole number of classes"),
+                                ("shot", not spec.uneven, "a whole number of shots"),
+                                ("noise", not spec.noise, "noise=0"), ("order", spec.order == "grouped", "'grouped'")):
+        if not fits: raise InputError(f"Open tasks cannot have {field}={str(getattr(spec, field))!r}: take {remedy}.")
+    if n_more % more:
+        raise InputError(f"n_more={n_more} queries cannot be shared equally by more={more} classes: "
+                         f"take a multiple of {more}, such as {max(1, round(n_more/more))*more}.")
     opened = Opened(spec.marginal, more, n_more)
     wide = spec.replace(way=spec.way + more, n_query=spec.n_query + n_more, marginal=opened)
     drawn, n = draw_tasks(bank, wide, n_tasks, seed), spec.way*spec.shot
@@ -1007,7 +952,6 @@ def open_tasks(
                                query_labels=drawn.query_labels.clamp_max(spec.way), classes=drawn.classes[:, :spec.way])
 
 # %% ../nbs/api/200_samplers.ipynb #8a2a57fd
-# long: each parameter is explained on a line of its own
 def given_tasks(
     support,  # (task, support) indices of the support samples
     query,  # (task, query) indices of the queries
@@ -1019,28 +963,44 @@ def given_tasks(
     s, q = _whole(support, "support"), _whole(query, "query")
     if s.ndim != 2 or q.ndim != 2 or len(s) != len(q):
         raise InputError(f"support {tuple(s.shape)} and query {tuple(q.shape)} must be (task, sample) "
-                         "with equally many tasks.")
+                         "with equally many tasks: give a row of indices for each task.")
     try:
         sl = _whole(support_labels, "support_labels").expand_as(s).contiguous()
         ql = _whole(query_labels, "query_labels").expand_as(q).contiguous()
     except RuntimeError:
-        raise InputError(f"The labels must have the shapes of support {tuple(s.shape)} and query {tuple(q.shape)}, "
-                         "or of one task of them.") from None
+        shapes = " and ".join(str(np.shape(a)) for a in (support_labels, query_labels))
+        raise InputError(f"The labels of shapes {shapes} must have the shapes of support {tuple(s.shape)} and query "
+                         f"{tuple(q.shape)}: give a label for each sample, or those of one task for all.") from None
     way = int(sl.max()) + 1
-    if min(s.min(), q.min(), sl.min(), ql.min()) < 0 or ql.max() >= way:
-        raise InputError(f"Indices must be 0 or more and labels 0..{way - 1} as in the support, "
-                         f"but the query has labels {int(ql.min())}..{int(ql.max())}.")
-    if not all(len(row.unique()) == way for row in sl):
-        raise InputError(f"Every task must have support for each of its labels 0..{way - 1}, but one has not.")
+    for name, indices in (("support", s), ("query", q)): _check_between(name, indices, 0, math.inf, "an index")
+    for name, given in (("support_labels", sl), ("query_labels", ql)):
+        _check_between(name, given, 0, way - 1, f"a label of the support, 0..{way - 1}")
+    _check_support(sl, way)
     classes = torch.arange(way).expand(len(s), way) if classes is None else _whole(classes, "classes")
     return TaskBatch(s, q, sl, ql, classes, torch.zeros(len(s), dtype=torch.long), "given", 0)
+
+# %% ../nbs/api/200_samplers.ipynb #351f2361
+def _check_between(name, given, low, high, what):
+    "Refuse numbers (task, sample) below `low` or above `high`; the first is named by its task."
+    wrong = (given < low) | (given > high)
+    if not wrong.any(): return
+    task, sample = wrong.nonzero()[0].tolist()
+    raise InputError(f"{name} holds {int(given[task, sample])} in task {task}, which is not {what}: number from 0 on.")
+
+def _check_support(labels, way):
+    "Refuse tasks that lack support for one of their labels."
+    absent = (torch.stack([(labels == k).sum(1) for k in range(way)], 1) == 0).nonzero()
+    if not len(absent): return
+    task, label = absent[0].tolist()
+    raise InputError(f"Task {task} has no support for the label {label}, where all tasks have the labels 0..{way - 1}: "
+                     "give it some, or draw tasks of fewer ways apart.")
 
 # %% ../nbs/api/200_samplers.ipynb #4c9841dd
 def _whole(a, name):
     "Whole numbers as a tensor of int64."
     a = torch.as_tensor(np.asarray(a) if not isinstance(a, Tensor) else a)
     if a.is_floating_point() or a.is_complex() or a.dtype == torch.bool:
-        raise InputError(f"{name} must hold whole numbers, not {a.dtype}.")
+        raise InputError(f"{name} must hold whole numbers, not {a.dtype}: give integers, such as int64.")
     return a.long()
 
 # %% ../nbs/api/200_samplers.ipynb #8ce8e668

@@ -4,9 +4,11 @@
 """
 import argparse
 import ast
+import io
 import json
 import re
 import sys
+import tokenize
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT/"fewshot_nb"
 WIDEST, LONGEST, TOP = 120, 25, 18  # characters of a line, lines of an export cell, entries at the top of the package
-DATA = ("features", "papers", "splits", "weights", "_nbs")  # folders of data beside the modules
+DATA = ("banks", "papers", "splits", "weights", "_nbs")  # folders of data beside the modules
 
 def cells_of(path):
     "Sources of the code cells of a notebook."
@@ -137,21 +139,58 @@ def wide():
     return [f"{name}: {len(line)} characters: {line.strip()[:50]}..." for name, text in _texts()
             for line in text.splitlines() if len(line) > WIDEST]
 
+def _comments(source):
+    "Numbers of the lines that end with a comment; the text is Python."
+    tokens = tokenize.generate_tokens(io.StringIO(source + "\n").readline)
+    return {t.start[0] for t in tokens if t.type == tokenize.COMMENT}
+
+def documented(source):
+    """Numbers of the lines on which a parameter, a field of a dataclass or an option of a command stands with what it
+    means: a comment, or the option's help."""
+    tree = _python(source)
+    noted, found = _comments(source) if tree.body else set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            inside = range(node.lineno + 1, node.body[0].lineno)
+            helped = [a.annotation for a in [*node.args.args, *node.args.kwonlyargs]
+                      if a.annotation is not None and "help=" in ast.unparse(a.annotation)]
+            found |= noted & set(inside)
+            found |= {n for a in helped for n in range(a.lineno, a.end_lineno + 1)} & set(inside)
+        elif isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(d) for d in node.decorator_list):
+            fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
+            found |= noted & {n for f in fields for n in range(f.lineno, f.end_lineno + 1)}
+    return found
+
+def length(source):
+    "Lines of an export cell, without its directives, blank ones, the excuse and what parameters mean."
+    told, aside = documented(source), ("#|", "# long: ")
+    return sum(i not in told and bool(line.strip()) and not line.lstrip().startswith(aside)
+               for i, line in enumerate(source.splitlines(), 1))
+
+def _export_cells():
+    "`(name of the notebook, length, whether it is excused, its first line of code)` of each export cell."
+    for _, path, sources in chapters().values():
+        for source in sources:
+            if "#| export" not in source: continue
+            code = [line for line in source.splitlines() if line.strip() and not line.startswith(("#|", "# long: "))]
+            yield path.name, length(source), "# long: " in source, code[0][:60] if code else ""
+
 def long_cells():
     "Export cells that are too long and give no reason (a comment `# long: why`)."
-    faults = []
-    for module, (_, path, sources) in chapters().items():
-        for source in sources:
-            lines = [line for line in source.splitlines() if line.strip()]
-            if "#| export" not in source or len(lines) - 1 <= LONGEST or "# long: " in source: continue
-            faults.append(f"{path.name}: {len(lines) - 1} lines from {lines[1].strip()[:50]!r}")
-    return faults
+    return [f"{name}: {n} lines from {first!r}" for name, n, excused, first in _export_cells()
+            if n > LONGEST and not excused]
+
+def excused_in_vain():
+    "Export cells that give a reason (a comment `# long: why`) and are short."
+    return [f"{name}: {n} lines from {first!r}" for name, n, excused, first in _export_cells()
+            if n <= LONGEST and excused]
 
 RULES = {"numbers that stand twice": numbers_twice, "chapters not named as their module": misnamed,
          "imports of a later chapter": later, "circles of imports": circles,
          "too many entries at the top": crowded, "public names in two modules": shared_names,
          "methods set from outside or exported": exported_methods,
-         f"lines over {WIDEST} characters": wide, f"export cells over {LONGEST} lines": long_cells}
+         f"lines over {WIDEST} characters": wide, f"export cells over {LONGEST} lines": long_cells,
+         f"excuses of cells up to {LONGEST} lines": excused_in_vain}
 
 def draw(file):
     "Folders as columns, modules as boxes in reading order, an arrow from each to what it imports."

@@ -359,6 +359,19 @@ def test_problems_of_one_concept_are_not_independent():
     assert [accuracy_unit(row, p) for p in ("NV", "CM", "BA")] == ["concepts", "problems", "concepts"]
     assert accuracy_interval(row, "NV").low < 53 < 58 < accuracy_interval(row, "CM").low
 
+def test_rows_that_do_not_count_their_concepts_keep_their_interval_beside_those_that_do():
+    "It went from 0 to 100: the number of concepts was not a number in the older row."
+    from scipy.stats import t
+    from fewshot_nb.studies.bongard import accuracy_interval
+    older = dict(method="ProtoNet", CM=61.125, CM_se=1.7, CM_se_concepts=3.05, NV=59.7, NV_se=1.9, NV_se_concepts=3.25)
+    mixed = pd.DataFrame([older, dict(older, method="ANIL", CM_concepts=20, NV_concepts=16)])
+    for part, concepts in (("CM", 20), ("NV", 16)):
+        found, counted = (accuracy_interval(mixed[mixed.method == m], part) for m in ("ProtoNet", "ANIL"))
+        half = t.ppf(.975, concepts - 1)*older[f"{part}_se_concepts"]
+        assert found == counted and found[:3] == pytest.approx([older[part] + d for d in (0, -half, half)])
+    with pytest.raises(InputError, match="CM has no interval: its error CM_se is nan. Test on more problems"):
+        accuracy_interval(mixed[:1].assign(CM_se_concepts=np.nan, CM_se=np.nan), "CM")
+
 def test_heads_with_worse_turns_are_not_better_and_few_widths_are_no_shape():
     from fewshot_nb.claims import judge_measures
     from fewshot_nb.studies.bongard import control_measures, size_measures

@@ -14,7 +14,7 @@ from fewshot_nb.claims.report import evidence_counts, evidence_for, ledger
 from fewshot_nb.claims.rules import Estimate, Measure, true_region
 from fewshot_nb.core import InputError
 from fewshot_nb.engine.experiment import find_experiment, open_experiment
-from fewshot_nb.engine.results import evidence_folder, part_name, plain_value
+from fewshot_nb.engine.results import committed_rows, evidence_folder, part_name, plain_value
 from fewshot_nb.papers import expected_numbers, published_claims, published_table, retired_claims
 
 PAPERS = ["generation", "alpha_tim", "omniglot_eval", "bongard", "stability"]
@@ -419,6 +419,21 @@ def test_every_sheet_that_a_committed_row_names_is_there_and_no_other():
         tables = [pd.read_parquet(f) for f in folder.glob("*-*.parquet")]
         named = {s for t in tables if "sheet" in t for s in t["sheet"].dropna()}
         assert named == {f.name for f in (folder/"sheets").glob("*")}, folder.name
+
+def test_every_kept_verdict_has_rows_of_its_profile_and_data():
+    orphans = []
+    for file in sorted(evidence_folder("exp_beta").parent.glob("exp_*/claims.parquet")):
+        rows = committed_rows(file.parent.name)
+        texts = {str(v) for c in ("profile", "data", "images", "features", "source") if c in rows for v in rows[c]}
+        for v in pd.read_parquet(file).to_dict("records"):
+            if v["profile"] == "this code" or v["data"] == "omniglot-runs": continue  # these have no rows
+            names = [v.get("ran") or v["profile"], *v["data"].split(" and ")]
+            if lost := [n for n in names if n not in texts]: orphans.append(f"{file.parent.name} {v['id']}: {lost}")
+    assert not orphans, "\n".join(orphans)
+
+def test_every_profile_with_evidence_has_its_place_among_the_larger_and_smaller():
+    kept = {f.stem.split("-")[0] for f in evidence_folder("exp_beta").parent.glob("exp_*/*-*.parquet")}
+    assert all(report._size(profile) < len(report._PROFILES) for profile in kept), kept
 
 def test_a_verdict_without_its_measure_is_refused(tmp_path):
     with pytest.raises(InputError, match="without their measures"):

@@ -295,7 +295,14 @@ def test_dry_run_tells_jobs_and_hours(said, tmp_path):
 
 def test_the_list_and_the_ledger(said):
     out, _ = said("list")
-    assert all(name in out for name in experiments.experiment_names()) and "Fig. 4b" in out and "evidence: " in out
+    names, lines = experiments.experiment_names(), out.splitlines()
+    assert [sum(line.startswith(f"  {name} ") for line in lines) for name in names] == [1]*len(names)
+    papers = [line for line in lines[:-1] if not line.startswith("  ")]
+    assert len(lines) == len(names) + len(papers) + 1 < 45 and lines[-1].endswith("fewshot_nb list --evidence")
+    one, = [line.split(maxsplit=1)[1] for line in lines if line.startswith("  exp_dirichlet ")]
+    assert one == "random class proportions (laptop)"
+    out, _ = said("list", "--evidence")
+    assert all(name in out for name in names) and "Fig. 4b" in out and "evidence: " in out
     out, _ = said("claims", "--paper", "generation", "--all")
     assert "generation/A3t" in out and "reproduced" in out
     out, _ = said("claims", "--paper", "generation", "--format", "json")

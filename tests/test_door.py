@@ -146,7 +146,7 @@ BAD = [
     (["embed", "images", "--model", "torchvision:resnet18", "--weights", "broken.pth", "--out", "o.npz"],
      "The weights 'broken.pth' cannot be read (Weights only load failed): save a plain state dict"),
     (["embed", "images", "--model", "tiny-tiered-rn12", "--out", "o.npz"],
-     "1 of 1 images of 'images' cannot be read, the first is 'ant/1.png': mend or remove them"),
+     "1 of 1 images of 'images' cannot be read, the first is 'ant/1.png' (it is no image): mend or remove them"),
     (["embed", "f.npz", "--model", "tiny-tiered-rn12", "--out", "o.npz"], "'f.npz' is a file, not a folder")]
 
 @pytest.mark.parametrize("args, words", BAD)
@@ -256,7 +256,7 @@ def test_broken_images_are_left_out_when_asked_and_parts_are_carried(pictures, m
     (pictures/"split.csv").write_text("class,part\nant,base\n")
     with pytest.raises(InputError, match="'bee' is in no part"): said(*line, "--split", pictures/"split.csv")
     (pictures/"split.csv").write_text("class,part\nant,base\nbee,novel\n")
-    with pytest.warns(UserWarning, match="1 of 12 images .* the first is 'ant/03.png'; they are left out"):
+    with pytest.warns(UserWarning, match="1 of 12 images .* the first is 'ant/03.png' .*; they are left out"):
         said(*line, "--skip-broken", "--split", pictures/"split.csv")
     with np.load(pictures/"f.npz") as z: found = {k: z[k] for k in z.files}
     assert found["features"].shape == (11, 512) and "ant/03.png" not in found["paths"]
@@ -333,8 +333,9 @@ def test_what_is_printed_fits_the_terminal(width, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("FEWSHOT_DATA", str(tmp_path))
     np.savez("f.npz", x=numbers(), y=WORDS)
-    texts = [said("list").stdout, said("evaluate", "f.npz", *LINE, "--images", "--calibration", "--explain").stdout]
-    texts[1] = "\n".join(texts[1].splitlines()[:-1])  # the last line is a path, which stays whole
+    texts = [said("evaluate", "f.npz", *LINE, "--images", "--calibration", "--explain").stdout,
+             said("list").stdout, said("list", "--evidence").stdout]
+    texts[0] = "\n".join(texts[0].splitlines()[:-1])  # the last line is a path, which stays whole
     assert max(len(line) for text in texts for line in text.splitlines()) <= width
 
 def test_a_table_that_may_not_be_written_to_is_taken_without_a_warning():

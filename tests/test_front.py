@@ -2,6 +2,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -30,6 +31,13 @@ def test_the_import_is_light_and_offers_the_front_door():
             "assert fs.evaluate is not m and callable(fs.evaluate); assert fs.evaluation.evaluate is m")
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'evaluat'"): fs.evaluat
+
+def test_no_folder_of_the_package_hides_a_name_of_the_front_door():
+    there = {p.stem for p in Path(fs.__file__).parent.iterdir()}
+    assert not there & set(fs.__all__), "an `import fewshot_nb.NAME` would put the folder in the name's place"
+    code = ("import importlib, fewshot_nb as fs\nfor name in fs.__all__:\n    try: importlib.import_module("
+            "f'fewshot_nb.{name}')\n    except ModuleNotFoundError: pass\nassert callable(fs.features), fs.features")
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 @pytest.mark.parametrize("form", [
     lambda: (X, WORDS), lambda: (X.tolist(), WORDS.tolist()),

@@ -39,6 +39,21 @@ def test_what_breaks_the_rules_is_found(tmp_path, monkeypatch):
     assert len(house.wide()) == 1 and len(house.long_cells()) == 1
 
 
+def test_lines_that_explain_a_parameter_do_not_count(tmp_path, monkeypatch):
+    told = ("#| export\n%time 1\ndef f(\n    x,  # a number\n    y: int = 1,  # another\n    z=2,\n):\n"
+            "    return x  # sum\n\n@dataclass\nclass C:\n    a: int  # a field\n    def g(self): pass\n\n"
+            "def h(\n    a: Annotated[int, Option(\n        help='an option')] = 1,\n): pass\n")
+    assert house.documented(told) == {4, 5, 12, 16, 17}
+    assert house.length(told) == 10 and house.length("#| export\n# long: no\nx = 1\n\ny = 2") == 2
+    params = "".join(f"    x{i},  # a number\n" for i in range(30))
+    _book(tmp_path, ("100_a", "#| default_exp a", f"#| export\ndef f(\n{params}):\n    return x0"),
+          ("110_b", "#| default_exp b", f"#| export\n# long: why\ndef f(\n{params}):\n    return x0"),
+          ("120_c", "#| default_exp c", "#| export\n# long: why\n" + "x = 1\n"*26))
+    monkeypatch.setattr(house, "ROOT", tmp_path)
+    assert house.long_cells() == []
+    assert house.excused_in_vain() == ["110_b.ipynb: 3 lines from 'def f('"]
+
+
 def test_circles_methods_and_shared_names_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(house, "PACKAGE", tmp_path)
     (tmp_path/"a.py").write_text("__all__ = ['f', 'g']\nfrom .b import g\ndef f(self): pass\nclass C: pass\nC.f = f\n")

@@ -1,15 +1,18 @@
 """Learners of the stability study: sizes, symmetries, gradients, one episode learned by heart,
-the one training they share"""
+the one training they share; and what the learners of Tables 1-2 may say"""
 
 from dataclasses import replace
-import pytest, torch
+import pandas as pd, pytest, torch
+from fewshot_nb.claims.judge import judge_measures
 from fewshot_nb.core import InputError
 from fewshot_nb.data.glyphs import glyphs
+from fewshot_nb.engine.results import committed_rows
 from fewshot_nb.models.backbones import Conv4
 from fewshot_nb.models.core import parameter_count
 from fewshot_nb.models.metric import FCE, MatchingNet
 from fewshot_nb.models.resnets import ResNet12
 from fewshot_nb.models.tadam import TADAM, ProtoNetTADAM
+from fewshot_nb.studies import learner_tables, learners
 from fewshot_nb.train.episodic import (
     LearnerTraining, auxiliary_probability, episode_loss, episodes, fresh_learner, score_learner, train_learner)
 
@@ -140,3 +143,40 @@ def test_real_photographs(shared, cache):
     t = next(iter(episodes(parts[0], 5, 5, 75)))
     assert parts[0].take(t.query).shape == (1, 75, 3, 84, 84)
     with pytest.raises(InputError, match="No mini_imagenet in"): photograph_bank("mini_imagenet", data=shared/"data")
+
+@pytest.fixture(scope="module")
+def readings():
+    "The committed readings, without what five shots still lack."
+    rows = committed_rows("exp_learners").query("not (learner.str.startswith('maml') and shot == 5)")
+    return learners.spread_readings(rows)
+
+def verdicts(rows):
+    found = learner_tables.table_measures(rows)
+    return found, judge_measures("alpha_tim", found, data="tiny_tiered", profile="hours").set_index("id")
+
+def test_what_bears_nothing_at_five_shots_is_told_as_lacking_there(readings):
+    "With MAML at five shots every number of shots is whole; ProtoNet and Versa, which still move there, were not told."
+    late = readings[(readings.learner == "maml") & (readings["shot"] == 1)].assign(shot=5)
+    found, told = verdicts(pd.concat([readings, late], ignore_index=True))
+    assert found["V5"].lacking == ("Versa (5-shot)",) and found["V6"].lacking == ("ProtoNet (5-shot)",)
+    assert found["V8"].lacking == ("Versa (5-shot)", "ProtoNet (5-shot)")
+    assert list(told.verdict[["V5", "V6", "V8"]]) == ["partly measured"]*3
+    assert told.why["V5"].startswith("without Versa (5-shot)")
+    assert found["V1"].lacking == found["V9"].lacking == ()  # of one shot
+    assert len(found["V1"].value) == 10
+
+def test_named_methods_are_judged_at_every_number_of_shots(readings):
+    "V2, V7 and V26 were left out, though all that they name has its rows."
+    found, told = verdicts(readings)
+    assert found["V2"].value.rows == found["V7"].value.rows == len(found["V26"].value) == 2
+    assert found["V7"].lacking == ("ProtoNet (5-shot)",) and told.verdict["V7"] == "partly measured"
+    assert told.verdict["V2"] == "does not hold here" and told.verdict["V26"] == "undecided"
+    assert found["V5"].value["MAML"].rows == 1 and found["V5"].lacking == ()
+
+def test_marks_of_a_table_are_by_pairs(readings):
+    "SimpleShot at five shots was not told from Entropy-min, of which the next column said +1.6 +- .9."
+    rows = learner_tables.table_rows(readings).set_index(["shot", "method"])
+    table = learner_tables.beside_the_paper(rows.reset_index())
+    marks = dict(zip(zip(table.table["shot"].astype(int), table.table.method), table.marks["accuracy (%)"]))
+    assert [k for k, m in marks.items() if m == "*"] == [(1, "LaplacianShot"), (5, "Entropy-min")]
+    assert marks[5, "SimpleShot"] == "" and marks[5, "LaplacianShot"] == "~"

@@ -303,6 +303,28 @@ def test_launches_that_differ_by_the_last_bit_show_nothing():
         .all()
     )
 
+def test_one_pair_of_launches_that_differs_does_not_make_launches_unstable():
+    "H3 was not stable by a single training, with each learner's launches stable otherwise."
+    rows = made_rows()
+    astray = (rows.learner == "m-net") & (rows.launch == 2) & (rows.configuration == 0) & (rows.seed == 2)
+    rows.loc[astray, "accuracy"] -= .2
+    h3 = stability.stability_hypotheses(rows).loc["H3"]
+    assert h3.lower > 2 and h3.rest < .2 and h3.verdict == "undecided"
+    value = stability.stability_measures(rows, len(rows))["H3"].value
+    assert value.low == h3.rest_lower < 1 < h3.lower < value.value and stability_verdicts(rows)["H3"] == "undecided"
+    rows.loc[rows.launch == 2, "accuracy"] -= .1
+    assert stability.stability_hypotheses(rows).verdict["H3"] == "not stable"
+
+def test_a_spread_has_one_answer_for_the_page_and_for_the_ledger():
+    "A one-sided limit called seeds stable that the ledger's interval left open."
+    t = made_rows()
+    for noise in (.002, .006, .008, .01, .02):
+        t["accuracy"] = .6 + np.random.default_rng(1).normal(0, noise, len(t))
+        h, measures = stability.stability_hypotheses(t), stability.stability_measures(t, len(t))
+        for id, verdict in h.verdict.items():
+            e = measures[id].value
+            assert verdict == ("stable" if e.high < 1 else "not stable" if e.low > 1 else "undecided")
+
 def test_no_significant_effect_is_not_shown_to_be_none():
     "T5 held when the p-value of a noisy table was above .05."
     rows = made_rows()

@@ -68,7 +68,6 @@ def _bench_line(row):
     return line + f"; drawing {row.drawing_share:.0%}, {row.gflops:.1f} GFLOP/s = {row.flop_share:.0%} of the products"
 
 # %% ../../nbs/api/920_bench_bongard.ipynb #ec898a3e
-# long: each parameter is explained on a line of its own
 def bongard_bench(
     device: str = "auto",  # cpu, cuda, ...
     quick: bool = False,  # only to see that it runs

@@ -37,7 +37,6 @@ def _kinds():
 def _line(work, value, goal, unit, same=np.nan): return dict(work=work, value=value, goal=goal, unit=unit, same=same)
 
 # %% ../../nbs/api/907_bench_door.ipynb #9070a007
-# long: one measurement, from its set-up to its line
 def _cheap_methods(quick):
     "Seconds of gathering, SimpleShot and ProtoNet; held to the methods called on the same tasks in torch."
     from fewshot_nb.evaluation.evaluate import evaluate
@@ -263,7 +262,6 @@ def _memory(quick):
             _line("  of which imports", m["imports"], np.nan, "MB")]
 
 # %% ../../nbs/api/907_bench_door.ipynb #9070a017
-# long: one measurement, from its set-up to its line
 _PARTS = {"cheap": _cheap_methods, "own": _times_own, "prior": _times_prior, "floor": _times_floor,
           "queries": _many_queries,
           "first": _first_times, "memory": _memory}

@@ -61,6 +61,14 @@ def _grids():
             "G4": _grid_size("exp_attention", "attention_steps"),
             "G5": _grid_size("exp_beta", "beta", "paper_stn"), **latent}
 
+# %% ../../nbs/api/715_claims_implemented.ipynb #2fab8cb5
+@_our_code("stability")
+def _study_design():
+    from fewshot_nb.engine.experiment import find_experiment
+    rows = pd.DataFrame(find_experiment("exp_stability").grid("paper"))
+    experiments = len(rows[["learner", "optimizer", "launch"]].drop_duplicates())
+    return {"D1": [experiments, *rows[["configuration", "seed", "repeat"]].nunique()]}
+
 # %% ../../nbs/api/715_claims_implemented.ipynb #d16a8af2
 @_our_code("alpha_tim")
 def _published_settings():
@@ -120,8 +128,8 @@ def _omniglot_lists():
 
 @_our_code("omniglot_eval")
 def _omniglot_evaluation():
-    from fewshot_nb.engine.experiment import find_experiment
-    from fewshot_nb.evaluation.omniglot import problem_spec
-    problems, = {s["problems"] for s in find_experiment("exp_omniglot_protocols").grid("paper")}
+    import inspect
+    from fewshot_nb.evaluation.omniglot import evaluate_embedding, problem_spec
+    problems = inspect.signature(evaluate_embedding).parameters["n_problems"].default
     queries = [problems*problem_spec("unstructured", way, 1).n_query for way in (20, 5)]
     return {"P4": [problems, *queries]}

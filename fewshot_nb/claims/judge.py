@@ -20,6 +20,7 @@ NEEDS = {
     "contradiction": "the paper contradicts itself here",
     "unpublished": "the paper does not publish what is needed",
     "people": "measured on people, no run of ours can repeat it",
+    "programs": "Bayesian program learning, which is no part of this library: its page names the source",
 }
 
 def _setting_apart(needs, here):

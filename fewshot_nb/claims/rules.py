@@ -196,7 +196,7 @@ class Finding:
 
 # %% ../../nbs/api/700_claims_rules.ipynb #629728fc
 def _reach(region):
-    return f"the interval reaches over an end of {short_number(region[0])} to {short_number(region[1])}"
+    return f"the interval is not wholly {_region_text(region)}"
 
 def _picked(place, parts):
     "What a no says where there were several parts."
@@ -207,6 +207,7 @@ def _region_text(region):
     low, high = map(short_number, region)
     if abs(region[0]) < 1e-300 and np.isinf(region[1]): return "above 0"
     if abs(region[1]) < 1e-300 and np.isinf(region[0]): return "below 0"
+    if low == high: return f"at {low}"
     if np.isinf(region[1]): return f"above {low}"
     return f"below {high}" if np.isinf(region[0]) else f"in {low} to {high}"
 

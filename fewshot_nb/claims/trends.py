@@ -207,7 +207,7 @@ def _judge_linear(kind, measure, expected, tolerance):
     place = "inside" if region[0] <= low and high <= region[1] else "straddles"
     if high < region[0] or low > region[1]: place = "outside"
     words = f"R2 {short_number(value)} ({'rising' if z[0] > 0 else 'falling'})"
-    reasons = ("the interval reaches over an end of the region",) if place == "straddles" else ()
+    reasons = ("the interval is not wholly in the claimed region",) if place == "straddles" else ()
     rule = f"the 95 % interval of R2 lies in {short_number(region[0])} to {short_number(region[1])}"
     needed = np.tanh(np.arctanh(np.sqrt(max(region[0], 0.))) + 2.8*se)**2 if region[0] < 1 else 1.
     return Finding(place, Estimate(value, low, high, len(x)), words, reasons, (), rule,

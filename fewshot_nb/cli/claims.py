@@ -330,7 +330,7 @@ def _own_note(out):
 # %% ../../nbs/api/957_cli_claims.ipynb #3fd8e84d
 _OUT = "runs/results"  # where runs leave their results, unless told otherwise
 
-def claims_command(  # long: a line or two for each option
+def claims_command(
     paper: Annotated[Optional[str], typer.Option(
         help="generation, transductive, omniglot, bongard or stability; or fewshot_nb: our own claims.")] = None,
     experiment: Annotated[Optional[str], typer.Option(help="Only what this experiment measured: exp_beta.")] = None,

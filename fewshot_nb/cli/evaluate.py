@@ -16,7 +16,6 @@ from typer.core import TyperCommand
 from ..core import InputError, choose, folded
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #82021906
-# long: each parameter is explained on a line of its own
 class SeveralValues(TyperCommand):
     "A command whose options `--shots` and `--methods` take several values after one another."
     several = ("--shots", "--methods")
@@ -503,7 +502,6 @@ def compare_command(
                   Shown("", format, plot, explain), shard)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #4a81e149
-# long: each parameter is explained on a line of its own
 def compare_files(
     files,  # of features
     split,  # as for `features`

@@ -92,38 +92,52 @@ def _one_line(sentence):
 
 # %% ../../nbs/api/960_cli_main.ipynb #a8707d56
 @app.command("list")
-def _list():
-    "The experiments by paper: what each regenerates, its profiles, their times, and the evidence that is committed."
+def _list(
+    evidence: Annotated[bool, typer.Option(
+        "--evidence", help="Also what each regenerates, its profiles, and the rows that come with it.")] = False,
+):
+    "The experiments by paper, a line each, with the profiles of which rows come with the package."
     from fewshot_nb.engine import experiment as experiments
     by_paper = {}
     for name in experiments.experiment_names():
-        e, folder = experiments.find_experiment(name), experiments.experiments_folder()/"results"/name
-        paper, evidence = _committed(folder)
-        profiles = ", ".join(e.profiles) + (f"; needs {', '.join(e.needs)}" if e.needs else "")
-        lines = [e.title.removeprefix(f"{name}: "), f"regenerates {', '.join(e.regenerates)}", f"profiles {profiles}"]
-        by_paper.setdefault(paper, []).append((name, [*lines, *(evidence or ["no evidence committed yet"])]))
-    for paper, found in by_paper.items():
+        e = experiments.find_experiment(name)
+        paper, rows = _committed(experiments.experiments_folder()/"results"/name)
+        title = e.title.removeprefix(f"{name}: ")
+        lines = [title, *_in_full(e, rows)] if evidence else [f"{title} ({', '.join(rows) or 'no rows yet'})"]
+        by_paper.setdefault(paper, []).append((name, lines))
+    for paper, found in sorted(by_paper.items(), key=lambda group: group[0] == _NO_CLAIM):
         print(folded(paper))  # `_say` would load pandas
         for name, lines in found:
             for i, line in enumerate(lines): print(folded(_one_line(f"  {name if i == 0 else '':24}{line}"), 28))
+    if not evidence: print(folded("In brackets: the profiles of which rows come with the package; more: "
+                                  "fewshot_nb list --evidence"))
 
 # %% ../../nbs/api/960_cli_main.ipynb #1fe4a31f
+_NO_CLAIM = "No claim of these is judged yet"
+
+def _in_full(e, rows):
+    "What an experiment regenerates, its profiles, and the rows that there are of it."
+    profiles = ", ".join(e.profiles) + (f"; needs {', '.join(e.needs)}" if e.needs else "")
+    there = [line for lines in rows.values() for line in lines] or ["no evidence committed yet"]
+    return [f"regenerates {', '.join(e.regenerates)}", f"profiles {profiles}", *there]
+
 def _committed(folder) -> tuple:
-    "The title of the paper that an experiment is of, and a line for each profile that rows came with the package of."
+    "The title of the paper that an experiment is of, and `{profile: lines}` on the rows that came with the package."
     from collections import Counter
     from fewshot_nb.papers import OWN_CLAIMS, PAPERS
     import pyarrow.parquet as pq
-    judged, lines = folder/"claims.parquet", []
+    judged, lines = folder/"claims.parquet", {}
     table = dict(paper=[], profile=[], verdict=[])
     if judged.is_file(): table = pq.ParquetFile(judged).read(columns=list(table)).to_pydict()
     verdicts = Counter(zip(table["profile"], table["verdict"]))
     for path in sorted(p for p in folder.glob("*.parquet") if p != judged):
         for profile, data, n, made, seconds in _parts_of(path):
             counts = ", ".join(f"{verdict} {k}" for (p, verdict), k in verdicts.items() if p == profile)
-            lines.append(f"evidence: {n} rows, {profile} on {data}, {seconds}, {made['device']}, {made['start'][:10]}; "
-                         f"claims: {counts or 'none judged'}")
+            lines.setdefault(profile, []).append(
+                f"evidence: {n} rows, {profile} on {data}, {seconds}, {made['device']}, {made['start'][:10]}; "
+                f"claims: {counts or 'none judged'}")
     paper = Counter(table["paper"]).most_common(1)
-    return (PAPERS | OWN_CLAIMS)[paper[0][0]] if paper else "no paper yet", lines
+    return (PAPERS | OWN_CLAIMS)[paper[0][0]] if paper else _NO_CLAIM, lines
 
 # %% ../../nbs/api/960_cli_main.ipynb #cd545dc2
 def _parts_of(path):
@@ -202,7 +216,6 @@ def _importable(modules):
     return tuple(modules or ())
 
 # %% ../../nbs/api/960_cli_main.ipynb #ea7285c5
-# long: each option is explained on a line of its own
 @app.command("data")
 def _data(
     name: Annotated[
@@ -278,7 +291,6 @@ def _reproduce(
         help="--rehearse: what a kind may take beside its steps, before it is cut.")] = 60.,
 ):
     "Compute an experiment's whole grid, on an engine, and draw its figures; what is done is not done again."
-    # long: its arguments are the options
     from fewshot_nb.engine import reproduce as launch
     from fewshot_nb.engine.experiment import experiment_names
     chosen = experiment_names() if all else experiments
@@ -451,7 +463,7 @@ app.command("compare", cls=SeveralValues)(compare_command)
 
 # %% ../../nbs/api/960_cli_main.ipynb #090c9f18
 @app.command("omniglot", cls=SeveralValues)
-def _omniglot(  # long: each option is explained on a line of its own
+def _omniglot(
     ctx: typer.Context,
     embedding: Annotated[Path, typer.Argument(help="A file of features, weights of ours, or module:function.")],
     shots: Annotated[list[str], typer.Option(help="Labelled drawings of each class; default 1 and 5.")] = ("1", "5"),

@@ -17,7 +17,7 @@ from ..evaluation.tables import print_anywhere
 from ..models.heads import HEADS
 
 # %% ../../nbs/api/950_cli_omniglot.ipynb #ef52f1e4
-def omniglot_command(  # long: a line for each option
+def omniglot_command(
     embedding,  # weights, features or `module:function`, as for `embedding_of`
     head,  # a name in `models.heads.HEADS`, or "auto": as the weights were trained
     data,  # where Omniglot lies

@@ -11,7 +11,9 @@ from pathlib import Path
 from ..core import InputError
 from .bank import Bank
 from .embedding import images_in
-from .image_sets import image_place, places_of_classes
+from .features import PARTS
+from .image_sets import (IMAGE_ENDINGS, image_place, looked_through, places_of_classes, stand_ins,
+                                        told_broken, told_small)
 from .photographs import PHOTOGRAPHS, find_photographs, photograph_bank
 from .source import characters
 
@@ -24,7 +26,7 @@ def images_at_hand(
 ) -> str:  # the name of a set, a whole path, or glyphs
     "The photographs that are meant here."
     if str(data) == "glyphs": return "glyphs"
-    if _is_own(images): return _sound_folder(Path(images).expanduser().absolute())
+    if _is_own(images): return _sound_place(Path(images).expanduser().absolute())
     if images != "auto":
         find_photographs(images, data)
         return images
@@ -42,15 +44,30 @@ def _is_own(images) -> bool:
     return path.exists()
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #6ea161d8
-def _sound_folder(path) -> str:
-    "A folder whose parts share no class and can make tasks, as far as the names of its files tell; or an archive."
-    if path.is_file(): return str(path)
-    places = [image_place(p) for p in images_in(path)[0]]
-    of, counts = places_of_classes(places), Counter(p.name for p in places)
-    if any(p.part for p in of.values()):
-        for part in ("validation", "novel"):
-            check_classes(part, {c: counts[c] for c, p in of.items() if p.part == part}, path)
+_LEAST = 28  # pixels: no profile of an experiment looks at smaller photographs
+
+def _sound_place(path) -> str:
+    "A folder or archive with parts that share no class and can make tasks, of images that can be read."
+    if path.is_dir(): _check_places([p for p in images_in(path)[0] if p.endswith(IMAGE_ENDINGS)], path)
+    images, where = looked_through(path), repr(str(path))
+    if not path.is_dir(): _check_places([r.path for r in images], path)
+    if told := told_broken(images, where): raise InputError(f"{told}: mend or remove them.")
+    if stand_ins() is None and (told := told_small(images, _LEAST, where)):
+        raise InputError(f"{told}: enlarge them beforehand, or remove them.")
     return str(path)
+
+# %% ../../nbs/api/137_data_at_hand.ipynb #b1b25d67
+def _check_places(paths, where):
+    "Refuse images whose paths do not tell three parts that can make tasks."
+    places = [image_place(p) for p in paths]
+    loose = next((path for path, p in zip(paths, places) if p is None), None)
+    if loose: raise InputError(f"The image {loose!r} lies in no folder of a class: put it into one.")
+    of, counts = places_of_classes(places), Counter(p.name for p in places)
+    of_part = {part: {c: counts[c] for c, p in of.items() if p.part == part} for part in PARTS}
+    if not of_part["base"]:
+        raise InputError(f"{str(where)!r} has no base classes: an experiment needs folders base, val and novel, and in "
+                         "them a folder of images for each class.")
+    for part in ("validation", "novel"): check_classes(part, of_part[part], where)
 
 def check_classes(
     part: str,  # base, validation or novel

@@ -99,7 +99,6 @@ def _class_sizes(n, labels) -> Tensor:
                      "for instance by numpy.unique(labels, return_inverse=True).")
 
 # %% ../../nbs/api/100_data_bank.ipynb #506195aa
-# long: a class that is whole in its cell
 class Bank:
     "Samples with a class each; classes with a group each; `take` gathers any of them on the device."
     def __init__(

@@ -13,11 +13,12 @@ from torch import nn
 from ..core import (InputError, choose, content_digest, device as named_device, progress, writable,
                              written_whole)
 from .features import SHIPPED_FEATURES, feature_arrays, read_split
-from .image_sets import central_square, image_place, in_colour, places_of_classes
+from .image_sets import (IMAGE_ENDINGS, central_square, decoded, image_place, in_colour,
+                                        places_of_classes, tell_converted, told_broken)
 from .omniglot import ARCHIVE_ERRORS
 
 # %% ../../nbs/api/135_data_embedding.ipynb #be27e27e
-_ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+_ENDINGS = {e.lower() for e in IMAGE_ENDINGS}
 
 def images_in(
     folder,  # has a folder for each class
@@ -47,6 +48,7 @@ def parts_of_images(
         places_of_classes(places)
         return [p.name for p in places], [p.part for p in places]
     parts = read_split(split)
+    labels = _as_listed(paths, labels, parts, split)
     lacking = sorted({name for name in labels if name not in parts})
     if lacking:
         raise InputError(f"The class {lacking[0]!r} is in no part of {str(split)!r} (of {len(lacking)} such classes "
@@ -55,6 +57,20 @@ def parts_of_images(
         raise InputError(f"{len(absent)} of the {len(parts)} classes of {str(split)!r} have no image here, the first "
                          f"is {absent[0]!r}: add their images, or take them off the list.")
     return labels, [parts[name] for name in labels]
+
+# %% ../../nbs/api/135_data_embedding.ipynb #c8468baf
+def _as_listed(paths, labels, parts, split) -> list:
+    "The class of each image as the list writes it; a name that means two classes is refused."
+    found, group_of = [], {}
+    for path, label in zip(paths, labels):
+        place = image_place(path, listed=parts)
+        found.append(place.name if place.name in parts else label)
+        there = group_of.setdefault(found[-1], (place.group, label))
+        if place.group != there[0]:
+            a, b = sorted((there[1], label))
+            raise InputError(f"The class {place.name!r} of {str(split)!r} may be {a!r} or {b!r}: write it with the "
+                             "folders above.")
+    return found
 
 # %% ../../nbs/api/135_data_embedding.ipynb #e536a6b8
 def backbone_from(
@@ -246,8 +262,10 @@ def embed_folder(
     if out.suffix != ".npz": raise InputError(f"out={out.name!r} must end in .npz: name such a file.")
     writable(out.parent, "the features", "choose another out")
     backbone, transform = backbone_from(model, weights)
-    if not skip_broken: _tell_broken(paths, np.array([_opens(folder/p) for p in paths]), folder, skip_broken)
-    on = named_device(device)
+    read = _can_be_read(folder, paths, skip_broken)
+    columns = dict(labels=labels, paths=paths) | ({} if parts_of is None else dict(split=parts_of))
+    columns = {name: np.array(c)[read] for name, c in columns.items()}
+    paths, on = columns["paths"].tolist(), named_device(device)
     key = content_digest(paths, model, [t for _, t in sorted(backbone.state_dict().items())])[:12]
     parts = out.with_name(f".{out.stem}-{key}.parts")
     backbone.to(on)
@@ -255,59 +273,48 @@ def embed_folder(
         for start in range(0, len(paths), PART):
             some, file = paths[start:start + PART], parts/f"{start:08}.npz"
             if not file.is_file():
-                _write_part(file, *_embedded(backbone, transform, folder, some, batch, on, skip_broken))
+                _write_part(file, _embedded(backbone, transform, folder, some, batch, on))
             bar.update(len(some))
-    found, read = zip(*map(_read_part, sorted(parts.iterdir())))
-    read = np.concatenate(read)
-    _tell_broken(paths, read, folder, skip_broken)
-    x = np.concatenate([part for part in found if len(part)])
-    columns = dict(labels=labels, paths=paths) | ({} if parts_of is None else dict(split=parts_of))
-    columns = {name: np.array(c)[read] for name, c in columns.items()} | _learned_mean(model, parts_of)
+    x = np.concatenate([_read_part(part) for part in sorted(parts.iterdir())])
+    columns |= _learned_mean(model, parts_of)
     with written_whole(out) as part, open(part, "wb") as f: np.savez(f, features=x, **columns)
     for file in parts.iterdir(): file.unlink()
     parts.rmdir()
     return out
 
 # %% ../../nbs/api/135_data_embedding.ipynb #0f974bc0
-# long: the steps of an embedding, in the order in which they run
-def _write_part(file, x, read):
-    with written_whole(file) as part, open(part, "wb") as f: np.savez(f, features=x, read=read)
+def _can_be_read(folder, paths, skip_broken) -> np.ndarray:
+    "Which images can be read; the others, and what had to be converted, are told once, or refused."
+    files = progress(((p, folder/p) for p in paths), "looking at images", len(paths))
+    images, where = list(decoded(files, most=float("inf"))), repr(str(folder))
+    read = np.array([not r.why for r in images])
+    if broken := told_broken(images, where):
+        if not skip_broken: raise InputError(f"{broken}: mend or remove them, or leave them out with --skip-broken.")
+        if not read.any(): raise InputError(f"{broken}: there is nothing to embed.")
+        warnings.warn(f"{broken}; they are left out.")
+    tell_converted(images, where)
+    return read
+
+def _write_part(file, x):
+    with written_whole(file) as part, open(part, "wb") as f: np.savez(f, features=x)
 
 def _read_part(file):
-    with np.load(file) as part: return part["features"], part["read"]
+    with np.load(file) as part: return part["features"]
 
-def _embedded(backbone, transform, folder, paths, batch, on, skip_broken):
-    "The features of those of some images that can be read, and which these are."
-    found, read = [np.zeros((0, 0), np.float32)], np.ones(len(paths), bool)
+# %% ../../nbs/api/135_data_embedding.ipynb #1598cb91
+def _embedded(backbone, transform, folder, paths, batch, on):
+    "The features of some images."
+    found = []
     for start in range(0, len(paths), batch):
-        images = [_image(folder/p, skip_broken) for p in paths[start:start + batch]]
-        read[start:start + batch] = [i is not None for i in images]
-        if not any(read[start:start + batch]): continue
-        shown = torch.stack([transform(i) for i in images if i is not None])
+        shown = torch.stack([transform(_image(folder/p)) for p in paths[start:start + batch]])
         with torch.inference_mode(): found.append(backbone(shown.to(on)).flatten(1).float().cpu().numpy())
-    return np.concatenate(found[1:] or found), read
+    return np.concatenate(found)
 
-def _image(path, skip_broken):
-    "An image in colours; a file that is none is named, or None where such files are left out."
-    from PIL import Image
-    try: return in_colour(Image.open(path))
-    except ARCHIVE_ERRORS as e:
-        if skip_broken: return None
-        raise InputError(f"The image {str(path)!r} cannot be read ({e}): mend or remove it, or leave such images out "
-                         "with --skip-broken.") from None
-
-def _opens(path) -> bool:
-    "Whether a file begins as an image does; its pixels are not looked at."
+def _image(path):
+    "An image in colours."
     from PIL import Image
     try:
-        with Image.open(path): return True
-    except ARCHIVE_ERRORS: return False
-
-def _tell_broken(paths, read, folder, skip_broken):
-    "Say how many images were left out; refuse where that was not asked for, or where nothing is left."
-    if read.all(): return
-    first = f"{(~read).sum()} of {len(paths)} images of {str(folder)!r} cannot be read, the first is "\
-            f"{paths[read.argmin()]!r}"
-    if not skip_broken: raise InputError(f"{first}: mend or remove them, or leave them out with --skip-broken.")
-    if not read.any(): raise InputError(f"{first}: there is nothing to embed.")
-    warnings.warn(f"{first}; they are left out.")
+        with Image.open(path) as image: return in_colour(image)
+    except ARCHIVE_ERRORS as e:  # it could be read a while ago
+        raise InputError(f"The image {str(path)!r} cannot be read any more ({e}): start again when nobody changes "
+                         "the folder.") from None

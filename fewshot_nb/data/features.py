@@ -202,7 +202,7 @@ def shipped_features(
 ) -> Path:
     "The file of features that come with the package."
     file = choose(name, SHIPPED_FEATURES, "features").replace("-", "_")
-    return Path(str(resources.files("fewshot_nb")))/f"features/{file}.npz"
+    return Path(str(resources.files("fewshot_nb")))/f"banks/{file}.npz"
 
 def _refuse_other_files(path):
     "Refuse endings that are not read, and a path without one: most likely a shipped name was meant."

@@ -370,7 +370,6 @@ def _place(x, y, image, first, matrix, shift):
     return out
 
 # %% ../../nbs/api/110_data_glyphs.ipynb #e87ab2bb
-# long: each parameter is explained on a line of its own
 def draw_glyphs(
     lines: Skeletons,  # the characters' skeletons
     drawer: int,  # who draws, 0 .. 19

@@ -103,7 +103,6 @@ def photograph_bank(
     return found.part(part).to(device)
 
 # %% ../../nbs/api/130_data_photographs.ipynb #8376218f
-# long: a parameter a line, with what it means
 @patch(cls_method=True)
 def from_folder(
     cls: Bank,

@@ -312,7 +312,6 @@ def fingerprint(
     return str(self._function(self.content)(data)) if self.content else ""
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #8b06658b
-# long: each parameter is explained on a line of its own
 @patch
 def rows(
     self: Experiment,
@@ -395,7 +394,6 @@ def _foremost(table, wanted=""):
     return chosen
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #9783515b
-# long: its fields, a comment each
 @dataclass
 class OpenExperiment:
     "An experiment as a notebook has opened it, with its table."
@@ -431,7 +429,6 @@ class OpenExperiment:
         return f"{self.name}: {len(self.table)} rows, profile {self.profile}, data {self.source}, {self.folder}"
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #97b7f1ad
-# long: each parameter is explained on a line of its own
 def open_experiment(
     name: str,  # "exp_beta", or a path to a notebook of one's own
     worker,  # `worker(setting, ...) -> rows`; what else it asks for by name is given: folder, data, source, device, ...
@@ -513,7 +510,7 @@ def bound_worker(
     return given_what_it_asks(worker, offered), data, source, folder
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #57ef6fe7
-# long: each parameter is explained on a line of its own
+# long: short methods that belong together
 @patch
 def arithmetic(self: Experiment):
     "The function setting -> what it has to compute, in units of its own; None where the notebook does not say."

@@ -213,7 +213,6 @@ def _told(error, name, to):
     return f"{name} failed in cell [{error.exec_count}] ({first}): {said}; the notebook with the error is {to}."
 
 # %% ../../nbs/api/515_engine_notebook.ipynb #a07f3517
-# long: each parameter is explained on a line of its own
 def run_summary(
     executed,  # an executed notebook
     profile: str = "smoke",  # of the run

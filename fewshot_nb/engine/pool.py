@@ -134,7 +134,6 @@ class _Child:
         self.pipe.close()
 
 # %% ../../nbs/api/505_engine_pool.ipynb #4ff7f890
-# long: the life of the processes is one loop
 def finished_pieces(
     pieces: list,  # lists of settings (dicts) that are computed together
     worker,  # `worker(setting) -> rows`, or for several `worker(settings)` with rows for each

@@ -290,7 +290,6 @@ def _keep_line(keep, line):
         with written_whole(keep) as part: rows.to_csv(part, index=False)
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #9d82f724
-# long: each parameter is explained on a line of its own
 def rehearse(
     names: list,  # experiments
     profile: str = "paper",  # smoke, laptop, gpu, paper

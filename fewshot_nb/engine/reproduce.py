@@ -47,7 +47,6 @@ def _gpus():
 ENGINES = dict(local=on_this_machine, slurm=on_slurm)
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #330386be
-# long: each parameter is explained on a line of its own
 def reproduce(
     names: list,  # experiments
     profile: str = "smoke",  # smoke, laptop, gpu, paper
@@ -191,7 +190,6 @@ def _say_ended(job, message, done, all_jobs, each):
     print(f"{done}/{all_jobs} {job.name} {how}{left}", file=sys.stderr, flush=True)
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #011ede34
-# long: each parameter is explained on a line of its own
 def reproduce_shard(
     names: list,  # experiments; those that need others read their rows, so merge these first
     shard: str,  # "12/1000", "auto" or "auto/1000"

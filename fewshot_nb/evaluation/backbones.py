@@ -255,7 +255,7 @@ def _standing(lines, backbones) -> str:
     return f"of {len(lines)} methods {', '.join(parts)}; undecided {len(lines) - len(decided)}"
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #cb8ccd4e
-def compare_features(  # long: each parameter is explained on a line of its own
+def compare_features(
     backbones: dict,  # name -> (n, dim) features in any form, or a file's path
     y=None,  # (n,) labels of the images; a dict name -> labels where their order differs; None where files have them
     *,

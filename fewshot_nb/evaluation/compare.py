@@ -111,7 +111,6 @@ def _half_over(x, tasks, labels, unit) -> tuple:
 
 _SETTLED = 1000  # tasks from which on the widths of the simulation in `evaluation.intervals` no longer wander
 
-# long: the intervals of each line, one after the other
 def image_intervals(
     rows: pd.DataFrame,  # what `evaluate` gives, for tasks drawn `disjoint` and not within groups
     bank,  # the bank they were drawn from

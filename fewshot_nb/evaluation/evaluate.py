@@ -81,7 +81,6 @@ def _ready(m, shot, setting, has_base):
     return m
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #c5e304bd
-# long: each parameter is explained on a line of its own
 EVALUATION_KEYS = ["data", "content", "base", "method", "implementation", "parameters", "way", "shot", "n_query",
                    "marginal", "protocol", "within", "seed", "task"]
 _VERSION = 2  # of the meaning of the rows; 1 knew data by their file name only
@@ -346,7 +345,6 @@ def _pieces(plan, asked) -> list:
     return [ready(p) for p in sorted(found, key=order)]
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #1473f01e
-# long: a bar and its arithmetic
 class _Bar:
     "A progress bar in seconds of work: method, tasks done, time left."
     def __init__(self, pieces, n_tasks):
@@ -601,7 +599,6 @@ def _shard_places(out, device):
     return Store(above + mark + options), evaluation_results(results_root("runs/shards")/name/"rows", device)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #14c47daa
-# long: each parameter is explained on a line of its own
 def evaluate_shard(
     banks: list,  # float-feature `Bank`s or `Features`; several where they are compared on the same tasks
     shard: str,  # "12/1000", "auto" or "auto/1000"

@@ -16,11 +16,11 @@ from ..data.features import Features, feature_bank, feature_table, features, tel
 from .compare import compare_methods, with_image_intervals
 from .evaluate import evaluate
 from .tables import SORTS, method_tables
-from ..plots import COLOURS, style
+from ..plots import COLOURS, METHOD_KINDS, style
 from ..samplers import TaskSpec
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #faac9ec8
-def features_from(  # long: each parameter is explained on a line of its own
+def features_from(
     X,  # (n, dim) numbers: numpy, torch, pandas, lists; or (X, y), a file's path, a `Bank`, or `Features`
     y=None,  # (n,) labels of any kind; None where X has them
     base=None,  # base classes, to centre on: features (n, dim), their mean (dim,), a `Bank`, or a file's path
@@ -120,7 +120,7 @@ class Evaluation:
     def _repr_html_(self): return f"<p>{self.title}</p>" + "".join(t.html() for t in self.tables)
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #0c962b5d
-def evaluate_features(  # long: each parameter is explained on a line of its own
+def evaluate_features(
     X,  # (n, dim) features, or whatever else `features_from` takes
     y=None,  # (n,) labels of any kind
     *,
@@ -195,13 +195,11 @@ def plot(self: Evaluation,
     return axes[0].figure
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #66be10e7
-_KINDS = {False: ("blue", "o", "inductive"), True: ("vermillion", "s", "transductive")}
-
 def _draw_accuracies(ax, panel, order, shot, marginal):
     "One mark for each method, and a hollow one on balanced queries."
     for r in panel.drop_duplicates("method").itertuples():
-        colour, marker, _ = _KINDS[bool(r.transductive)]
-        at, ink = order.index(r.method), COLOURS[colour]
+        kind = METHOD_KINDS[bool(r.transductive)]
+        at, ink, marker = order.index(r.method), COLOURS[kind["colour"]], kind["marker"]
         if not np.isnan(r.change):
             ends = [100*r.accuracy, 100*(r.accuracy - r.change)]
             ax.plot(ends, [at, at], "-", color=ink, lw=1, alpha=.5)
@@ -214,8 +212,8 @@ def _draw_accuracies(ax, panel, order, shot, marginal):
 def _legend_below(figure, numbers):
     "What colours, shapes and hollow marks mean, clear of the data."
     from matplotlib.lines import Line2D
-    kinds = [_KINDS[k] for k in sorted(set(map(bool, numbers.transductive)))]
-    marks = [Line2D([], [], ls="", marker=m, color=COLOURS[c], label=name) for c, m, name in kinds]
+    kinds = [METHOD_KINDS[k] for k in sorted(set(map(bool, numbers.transductive)))]
+    marks = [Line2D([], [], ls="", marker=k["marker"], color=COLOURS[k["colour"]], label=k["label"]) for k in kinds]
     if numbers.change.notna().any():
         marks.append(Line2D([], [], ls="", marker="o", mfc="white", color="k", label="on balanced queries"))
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=8.5)

@@ -155,7 +155,6 @@ def hausdorff_head(
     return -d.unflatten(-1, support.shape[1:3]).amin(-1)
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #562c0a5f
-# long: each parameter is explained on a line of its own
 def evaluate_embedding(
     z: Float[Tensor, "n dim"],  # an embedding of every sample
     bank,  # the `Bank` that was embedded: all of Omniglot, or a part of it

@@ -281,6 +281,7 @@ def draw_drops(
     axes=None,  # a matplotlib axis for each kind of task; default: a new figure
 ):
     "Bars of the change from balanced queries, in points, with intervals of the paired difference; returns the figure."
+    from fewshot_nb.plots import COLOURS, METHOD_KINDS  # only who draws waits for matplotlib
     t = table[table.change.notna()]
     if t.empty: raise InputError("There is no change from balanced to draw: evaluate with balanced=True.")
     kinds = list(t.groupby([*TASK_KIND, "marginal"], sort=False))
@@ -290,13 +291,12 @@ def draw_drops(
     for ax, (_, lines), title in zip(axes, kinds, titles):
         _draw_bars(ax, lines.drop_duplicates("method", keep="last").set_index("method").reindex(order))
         ax.set_title(title, fontsize=9 if len(title) > 12 else None)
-    marks = [axes[0].plot([], [], "s", color=color, label=name)[0] for color, name in _COLORS.values()]
+    looks = METHOD_KINDS.values()
+    marks = [axes[0].plot([], [], "s", color=COLOURS[k["colour"]], label=k["label"])[0] for k in looks]
     axes[0].figure.legend(handles=marks, fontsize=8.5, frameon=False, loc="outside lower center", ncols=2)
     return axes[0].figure
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #5131bef1
-_COLORS = {False: ("#0072B2", "inductive"), True: ("#D55E00", "transductive")}
-
 def _panels(n, lines):
     "Axes side by side, four in a row, high enough for so many lines of text and a legend below."
     import matplotlib.pyplot as plt
@@ -320,9 +320,10 @@ def _titles(kinds):
 
 def _draw_bars(ax, lines):
     "One bar for each method, in the order of `lines`."
+    from fewshot_nb.plots import COLOURS, METHOD_KINDS
     places = np.arange(len(lines))
-    colors = [_COLORS[bool(x)][0] for x in lines.transductive.eq(True)]
+    inks = [COLOURS[METHOD_KINDS[bool(x)]["colour"]] for x in lines.transductive.eq(True)]
     halves = 100*lines.change_half.fillna(0)
-    ax.barh(places, 100*lines.change, xerr=halves, color=colors, height=.7, error_kw=dict(lw=.8))
+    ax.barh(places, 100*lines.change, xerr=halves, color=inks, height=.7, error_kw=dict(lw=.8))
     ax.axvline(0, color="k", lw=.8)
     ax.set(yticks=places, yticklabels=lines.index, xlabel="change (points)")

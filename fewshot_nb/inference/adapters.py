@@ -58,7 +58,6 @@ def label_of(
     return text if len(text) <= 40 and "<" not in text else type(classifier).__name__
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #835119ee
-# long: each kind of classifier is asked in its own way
 @patch
 def answer(
     self: OneTaskMethod,
@@ -139,7 +138,6 @@ def episodic_collate_fn(self: TaskSampler,
     return images[:n], labels[:n], images[n:], labels[n:], classes.tolist()
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #a74faa7d
-# long: five methods of easyfsl, whole
 class EasyFewShotClassifier(nn.Module):
     "One of our methods where a script has a classifier of easyfsl."
     def __init__(

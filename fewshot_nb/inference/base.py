@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['UNEVEN_NOTE', 'METHODS', 'gaussian_tasks', 'l2', 'cl2n', 'one_hot', 'prototypes', 'largest_value', 'power_of_two',
            'ranked_softmax', 'centred_logits', 'nearest', 'adam', 'class_logits', 'weight_gradient', 'check_range',
-           'check_whole', 'Method', 'squares_fit', 'BaseStatistics', 'CompiledTwin', 'price_of_compiling', 'for_work',
-           'register', 'has_numba', 'pick_engine', 'check_engine', 'CL2NMixin']
+           'Method', 'squares_fit', 'BaseStatistics', 'CompiledTwin', 'price_of_compiling', 'for_work', 'register',
+           'has_numba', 'pick_engine', 'check_engine', 'CL2NMixin']
 
 # %% ../../nbs/api/455_inference_base.ipynb #b6f6a74c
 import concurrent.futures, dataclasses, functools, importlib, inspect, math, numbers, os, sys, warnings
@@ -18,7 +18,7 @@ import torch
 from fastcore.basics import patch
 from jaxtyping import Float, Int
 from torch import Tensor
-from ..core import InputError, choose, rng, threads
+from ..core import InputError, check_whole, choose, rng, threads
 from ..losses import distance_logits
 
 # %% ../../nbs/api/455_inference_base.ipynb #ef1b85ca
@@ -220,15 +220,6 @@ def check_range(
     upper = f" and at most {high}" if high < math.inf else ""
     raise InputError(f"{what}={value!r} is out of range: take a finite number {lower}{upper}.")
 
-def check_whole(
-    what,  # the parameter's name, for the sentence
-    value,  # what was given
-    low=0,  # the least that is allowed
-):
-    "Refuse a hyper-parameter that is no whole number from `low` on."
-    if isinstance(value, numbers.Integral) and value >= low: return
-    raise InputError(f"{what}={value!r} is out of range: take a whole number of at least {low}.")
-
 # %% ../../nbs/api/455_inference_base.ipynb #9817e99e
 def _as_tensor(x, what):
     "A tensor of `x`, outside autograd; `InputError` for what is no array of numbers."
@@ -250,7 +241,8 @@ def _check_shapes(support, labels, query):
         if x.ndim != 3:
             raise InputError(f"{what} has shape {tuple(x.shape)}, but a batch of tasks is (task, sample, dim): "
                              "add the axis that misses, or use fit(support, y).predict_proba(query) for one task.")
-        if not x.is_floating_point(): raise InputError(f"{what} is of type {x.dtype}: give floating-point features.")
+        if not x.is_floating_point():
+            raise InputError(f"{what} is of type {x.dtype}: give floating-point features, as by {what}.float().")
     (tasks, _, dim), (query_tasks, _, query_dim) = support.shape, query.shape
     if tasks != query_tasks:
         raise InputError(f"support holds {tasks} tasks and query {query_tasks}: give the same number of both.")
@@ -270,10 +262,11 @@ def _check_shapes(support, labels, query):
 def _check_classes(labels):
     "The number of classes of labels that are 0..way-1, with every class in every task; others are refused."
     low, high = int(labels.min()), int(labels.max())
-    if low < 0: raise InputError(f"support_labels hold {low}: number the classes of a task from 0 on.")
+    def task(label): return int((labels == label).any(1).nonzero()[0, 0])
+    if low < 0: raise InputError(f"support_labels hold {low} in task {task(low)}: number its classes from 0 on.")
     if high >= labels.shape[1]:
-        raise InputError(f"support_labels hold {high}, but a task has {labels.shape[1]} support samples: "
-                         "number its classes from 0 on, without gaps.")
+        raise InputError(f"support_labels hold {high} in task {task(high)}, but a task has {labels.shape[1]} support "
+                         "samples: number its classes from 0 on, without gaps.")
     if high < 1: raise InputError("All of the support has the label 0: a task needs at least 2 classes.")
     absent = (one_hot(labels, high + 1).sum(1) == 0).nonzero()
     if len(absent):
@@ -359,7 +352,6 @@ def _drop_note(self, name):
     object.__delattr__(self, name)
 
 # %% ../../nbs/api/455_inference_base.ipynb #0325d346
-# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class Method:
     "An inference method: a frozen set of hyper-parameters, called on a batch of tasks."
@@ -436,7 +428,6 @@ def squares_fit(
     return 1e4*math.sqrt(info.tiny), 1e-4*math.sqrt(info.max)
 
 # %% ../../nbs/api/455_inference_base.ipynb #266c1fb5
-# long: each parameter is explained on a line of its own
 @patch
 def prepare(
     self: Method,
@@ -726,7 +717,6 @@ def _task_of(m):
     raise NotFittedError(sentence)
 
 # %% ../../nbs/api/455_inference_base.ipynb #e93b2cf7
-# long: each parameter is explained on a line of its own
 @patch
 def predict_proba(
     self: Method,

@@ -18,7 +18,6 @@ from .base import (
 from ..losses import distance_logits
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #a38f9ddb
-# long: each field is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class TIMADM(Method):
@@ -100,7 +99,6 @@ def solve(
     return adm_numba(support, labels, query, way, weights, self.temperature, self.steps).to(torch.float32)
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #bdaecd7f
-# long: each parameter is explained on a line of its own
 def _by_range(support, query):
     "Features from the support's mean on, each dimension over the range of the queries; a constant one as it is."
     low, high = torch.aminmax(query, dim=1, keepdim=True)
@@ -205,7 +203,6 @@ def instance_credibility(
     return count
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #ba431f62
-# long: each parameter is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class LRICI(Method):
@@ -298,7 +295,6 @@ def _rounds(self: LRICI, gram, Q, labels, way):
     return logits[..., n:]
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #c8f48fe0
-# long: each field is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class BAVARDAGE(CL2NMixin, Method):

@@ -17,7 +17,6 @@ from .base import (
 from ..losses import distance_logits
 
 # %% ../../nbs/api/485_inference_inductive.ipynb #00d39ffd
-# long: each parameter is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class ProtoNet(Method):
@@ -59,7 +58,6 @@ class ProtoNet(Method):
 
 
 # %% ../../nbs/api/485_inference_inductive.ipynb #907d38c3
-# long: each parameter is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class SimpleShot(CL2NMixin, Method):
@@ -140,7 +138,7 @@ class Baseline(Method):
     def carries(self, dtype): return squares_fit(dtype)  # float32 or float64
 
 # %% ../../nbs/api/485_inference_inductive.ipynb #e99cdaee
-# long: each parameter is explained on a line of its own
+# long: one method: prepare, train, answer
 @patch
 def train(
     self: Baseline,

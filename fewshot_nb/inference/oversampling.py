@@ -26,7 +26,7 @@ def evened_rows(
     return labels.argsort(dim=1, stable=True).gather(1, (first[..., None] + turn).flatten(1))
 
 # %% ../../nbs/api/498_inference_oversampling.ipynb #9d93f20c
-# long: each parameter is explained on a line of its own
+# long: a class that is whole in its cell
 @dataclass(frozen=True)
 class Oversampled(Method):
     "A method that sees each class of the support equally often, Ochal et al. (2021) section 3.4."

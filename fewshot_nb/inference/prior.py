@@ -230,7 +230,6 @@ def row_cosines(
     return found if their is None else found.div_(their[:, None])
 
 # %% ../../nbs/api/493_inference_prior.ipynb #462289f0
-# long: the plain form and the fast one
 @prior_method
 @dataclass(frozen=True)
 class TipAdapter(PriorMethod):
@@ -290,7 +289,6 @@ def gaussian_classifier(
     return w, (w*mu).sum(-1)/2
 
 # %% ../../nbs/api/493_inference_prior.ipynb #d8b314e1
-# long: the plain form and the fast one
 @prior_method
 @dataclass(frozen=True)
 class GDA(PriorMethod):

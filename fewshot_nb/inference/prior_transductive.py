@@ -72,7 +72,7 @@ def gaussian_logits(
     return across - square @ weight.mT/2 - variance.log().sum(-1)[:, None]/2
 
 # %% ../../nbs/api/494_inference_prior_transductive.ipynb #6b926f07
-# long: each field is explained on a line of its own
+# long: a class that is whole in its cell
 @prior_method
 @dataclass(frozen=True)
 class TransCLIP(PriorMethod):
@@ -138,7 +138,6 @@ def anchored_gaussians(
     return mu, (b*inner + (1 - b)*(spread + (anchor - mu).square())).clamp_min(1e-8)
 
 # %% ../../nbs/api/494_inference_prior_transductive.ipynb #b5ca24ba
-# long: each field is explained on a line of its own
 @prior_method
 @dataclass(frozen=True)
 class StatA(PriorMethod):
@@ -238,7 +237,6 @@ def dirichlet_fit(
     return a
 
 # %% ../../nbs/api/494_inference_prior_transductive.ipynb #7a98d459
-# long: each field is explained on a line of its own
 @prior_method
 @dataclass(frozen=True)
 class EMDirichlet(PriorMethod):
@@ -272,7 +270,6 @@ class EMDirichlet(PriorMethod):
         return z.mT.to(query.dtype)  # class by class until here: a softmax down columns is the faster one
 
 # %% ../../nbs/api/494_inference_prior_transductive.ipynb #4cebf156
-# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class VisionEMDirichlet(Method):
     "EM-Dirichlet with class means of the support in the place of text, after Martin et al. (2024)."

@@ -13,9 +13,10 @@ import torch
 from fastcore.basics import patch
 from jaxtyping import Float, Int
 from torch import Tensor
+from ..core import check_whole
 from .base import (
-    CL2NMixin, CompiledTwin, Method, adam, check_engine, check_range, check_whole, l2, nearest, one_hot,
-    pick_engine, prototypes, ranked_softmax, register)
+    CL2NMixin, CompiledTwin, Method, adam, check_engine, check_range, l2, nearest, one_hot, pick_engine,
+    prototypes, ranked_softmax, register)
 from ..losses import _check_alpha, distance_logits, tim_gradient
 
 # %% ../../nbs/api/490_inference_transductive.ipynb #7ec04f23
@@ -37,7 +38,6 @@ def rectified_prototypes(
     return torch.where(count > 0, ((members*weights) @ samples)/count.clamp_min(1), start)
 
 # %% ../../nbs/api/490_inference_transductive.ipynb #4f5f46ed
-# long: each field is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class BDCSPN(CL2NMixin, Method):
@@ -190,7 +190,6 @@ def sinkhorn(
     return P
 
 # %% ../../nbs/api/490_inference_transductive.ipynb #8db3c844
-# long: each field is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class PTMAP(Method):
@@ -256,7 +255,6 @@ def answer(
     return P/P.sum(-1, keepdim=True)
 
 # %% ../../nbs/api/490_inference_transductive.ipynb #d11ddc1c
-# long: each field is explained on a line of its own
 @register
 @dataclass(frozen=True)
 class TIM(Method):
@@ -287,7 +285,6 @@ class TIM(Method):
         check_engine(self.engine)
 
 # %% ../../nbs/api/490_inference_transductive.ipynb #7d4ed1b3
-# long: each parameter is explained on a line of its own
 @patch(cls_method=True)
 def _published(cls: TIM, shot, setting): return dict(marginal=10) if setting == "balanced" else {}
 
@@ -301,6 +298,7 @@ def prepare(
     "Features of unit length."
     return l2(support), l2(query)
 
+# %% ../../nbs/api/490_inference_transductive.ipynb #69d09459
 @patch
 def train(
     self: TIM,

@@ -149,7 +149,6 @@ def _box(h, c, steps=15):
     return t, low > t/c, high > 1 - t/c
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #42629bc2
-# long: each parameter is explained on a line of its own
 def two_class_svm(
     kernel: Float[Tensor, "task n n"],  # inner products of the support
     labels: Int[Tensor, "n"],  # 0 or 1

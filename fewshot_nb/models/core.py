@@ -145,7 +145,6 @@ def renewed_batch_norms(
     return net.eval()
 
 # %% ../../nbs/api/250_models_core.ipynb #156de395
-# long: a parameter a line, with what it means
 def embed(
     model: nn.Module,  # images to embeddings, on its device
     bank,  # a `Bank`, or images (..., channels, H, W) in [0, 1] with strokes 1 on 0

@@ -22,7 +22,6 @@ def _layer(i, o, stride=1, norm=nn.BatchNorm2d, conv=nn.Conv2d):
 def _image_norm(channels): return nn.GroupNorm(1, channels)
 
 # %% ../../nbs/api/310_models_dagan.ipynb #06b5ed58
-# long: each parameter is explained on a line of its own
 class Down(nn.Module):
     """What was before the last halving (n, pre, 2H, 2W) and after it (n, i, H, W) -> the same pair, one level
     deeper."""
@@ -54,7 +53,6 @@ class Down(nn.Module):
         return seen[-1], self.close(torch.cat(seen, 1))
 
 # %% ../../nbs/api/310_models_dagan.ipynb #fdcaba27
-# long: each parameter is explained on a line of its own
 class Up(nn.Module):
     """What was before the last enlargement (n, pre, h, w), or None, and after it (n, i, H, W) -> the last layer
     (n, o, H, W) and, with `to`, its enlargement."""
@@ -96,7 +94,6 @@ def _sizes(size):
     return sizes
 
 # %% ../../nbs/api/310_models_dagan.ipynb #d9071b11
-# long: a class that is whole in its cell
 class DAGAN(nn.Module):
     """DA-GAN-UN or DA-GAN-RN (Boutin et al. 2022, Table S7, with the widths that its totals need): a prototype and
     noise -> another drawing."""

@@ -229,7 +229,6 @@ def write_programs(
     return Tokens(*(torch.stack(column, 1) for column in zip(*written)))
 
 # %% ../../nbs/api/320_models_program_synthesis.ipynb #3d6b466d
-# long: each parameter is explained on a line of its own
 class ProgramSynthesis(nn.Module):
     "A `ResNet15` and an `ActionDecoder` on its features; 8,976,160 parameters in the published form (values=2)."
     def __init__(

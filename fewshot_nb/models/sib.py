@@ -36,7 +36,7 @@ def pulled_back(
     return scale*(slope.mT @ z - across*unit)/length
 
 # %% ../../nbs/api/294_models_sib.ipynb #1c52bc29
-# long: each parameter is explained on a line of its own
+# long: a network and the norm that only it has
 class QueryNorm(nn.Module):
     "Batch norm over the queries of each task, in training and evaluation alike."
     def __init__(self,

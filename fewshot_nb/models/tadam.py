@@ -18,7 +18,6 @@ from .metric import Learner, task_sizes
 from .resnets import ConvNet, ResNet12
 
 # %% ../../nbs/api/290_models_tadam.ipynb #f70ab42c
-# long: each parameter is explained on a line of its own
 class _Encoder(nn.Module):
     "One vector of a layer from the task's representation: three linear layers, times a number that begins at 0."
     def __init__(self, dim, channels):
@@ -52,7 +51,6 @@ class TEN(nn.Module):
         return [(g(task), b(task)) for g, b in zip(self.gamma, self.beta)]
 
 # %% ../../nbs/api/290_models_tadam.ipynb #0594c5de
-# long: each parameter is explained on a line of its own
 class TADAM(Learner):
     """TADAM (Oreshkin et al. 2018); 15,141,145 parameters for colour images, `conditioned=False` leaves the task
     encoding out."""

@@ -17,7 +17,6 @@ from ..core import InputError, choose
 from .core import evaluating, parameter_count
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #a47657c5
-# long: each parameter is explained on a line of its own
 def FcBlock(
     i,  # numbers that come in
     o,  # numbers that go out

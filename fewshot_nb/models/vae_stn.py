@@ -110,7 +110,6 @@ class VAESTN(nn.Module):
         return ((self, "attend"),)
 
 # %% ../../nbs/api/305_models_vae_stn.ipynb #6777c23f
-# long: one step of Algorithm 1, eight arguments a line each
 @patch
 def attend(
     self: VAESTN,

@@ -26,6 +26,7 @@ def read_weights(
     path,  # a file that `save_weights` wrote
 ) -> tuple:  # (tensors by name, in single precision; the card, all of it text)
     "What is in a file of weights; an `InputError` if it is not there, damaged, or of another kind."
+    if not Path(path).is_file(): raise InputError(f"There is no file of weights at {str(path)!r}: check the path.")
     try: tensors, card = read_tensors(path)
     except DamagedFile as e: raise DamagedFile(f"{str(e).rstrip('.')}: copy or train it anew.") from None
     return {k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}, card

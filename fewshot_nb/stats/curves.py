@@ -281,7 +281,6 @@ def _named_below(fig, axes):
     fig.legend(named.values(), named, loc="outside lower center", ncols=len(named), fontsize=8.5, handlelength=2.6)
 
 # %% ../../nbs/api/625_stats_curves.ipynb #259d64e8
-# long: one figure
 def three_pictures(
     tables: dict,  # name (of `plots.MODELS`: with its look) -> DataFrame: diversity, recognizability, seed, `by`
     by: str,  # the swept setting

@@ -302,10 +302,12 @@ def lmm(
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"lmm needs a pandas DataFrame, but got {type(frame).__name__}: "
                          "build one with pd.DataFrame(...).")
+    given = len(frame)
     if choose(missing, ["refuse", "drop"], "value of missing") == "drop":
         frame = frame.dropna(subset=[c for c in frame.columns if c in read.columns])
     if not len(frame):
-        raise InputError("The frame has no rows: nothing can be fitted.")
+        why = f"lacks a value of {formula!r} in each of its {given} rows" if given else "has no rows"
+        raise InputError(f"The frame {why}: give one row a run with all of its values.")
     data = read_columns(read, frame)
     sizes = [len(levels) for levels in data.groups.values()]
     _check_levels(dict(zip(data.groups, sizes)))

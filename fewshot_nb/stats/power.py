@@ -22,8 +22,9 @@ def simulated_responses(
     seed: int = 0,  # names the random stream
 ) -> np.ndarray:  # (n_sets, n), in units of the standard deviations
     "Draw responses of a plan with crossed random intercepts."
-    if bad := [k for k, sd in {**random, "sigma": sigma}.items() if not 0 <= sd < np.inf]:
-        raise InputError(f"The standard deviation of {bad[0]!r} must be a number of at least zero: change it.")
+    if bad := [(k, sd) for k, sd in {**random, "sigma": sigma}.items() if not 0 <= sd < np.inf]:
+        raise InputError("The standard deviation of {0!r} is {1!r}: give a finite number of at least "
+                         "zero.".format(*bad[0]))
     draw = rng(seed, "mixed model")
     y = np.asarray(mean, np.float64) + sigma*draw.standard_normal((n_sets, len(frame)))
     for column, sd in random.items():

@@ -325,7 +325,7 @@ def printed_accuracies(
 
 def people_accuracies(
     part: str,  # FF, BA, CM or NV
-    variant: str = "full",  # of the benchmark: full
+    variant: str = "full",  # see `printed_accuracies`
 ) -> dict:
     "What experts and amateurs reach on a part, in %; they were asked CM and NV together."
     p, column = printed_accuracies(variant), part if part in ("FF", "BA") else "CM+NV"
@@ -349,6 +349,11 @@ def accuracy_unit(
 
 _FEW_CONCEPTS = dict(CM=20, NV=16)  # of the test, for rows that do not count them
 
+def _concepts_in(row, name):
+    "How many concepts a part of the test has; None where that is not known."
+    counted = row.get(f"{name}_concepts")  # beside rows that count them, it is not a number in those that do not
+    return _FEW_CONCEPTS.get(name) if pd.isna(counted) else int(counted)
+
 def accuracy_interval(
     table,  # rows of one method
     name,  # a column, in %
@@ -356,8 +361,10 @@ def accuracy_interval(
     "Mean over rows (seeds) of a column with its 95 % interval (Student's t), over what `accuracy_unit` says."
     if len(table) > 1: return mean_estimate(table[name])
     row, column = table.iloc[0], _error_column(table, name)
-    clusters = row.get(f"{name}_concepts", _FEW_CONCEPTS.get(name)) if column != f"{name}_se" else None
+    clusters = _concepts_in(row, name) if column != f"{name}_se" else None
     v, half = row[name], (distributions.t.ppf(.975, clusters - 1) if clusters else 1.96)*row[column]
+    if np.isnan(half):
+        raise InputError(f"{name} has no interval: its error {column} is {row[column]}. Test on more problems.")
     return Estimate(v, max(0., v - half), min(100., v + half), 1)
 
 def accuracy_error(
@@ -453,21 +460,26 @@ def _mark(ax, at, rows, part, colour, label, lying=False):
     ax.errorbar(**where, **bar, fmt="o", ms=5, color=colour, capsize=2, mfc=fill, label=label + word)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #bong-p1
-def _solver_panel(ax, table, part, variant):
-    "One part of Table 2 or 3."
-    printed = printed_accuracies(variant)
-    methods = [m for m in SOLVERS if m in printed.index]
-    ax.plot(printed[part].reindex(methods), range(len(methods)), "|", ms=11, mew=2, color="#777777",
-            label="paper, 512 px")
+def _trained_methods(table): return [m for m in SOLVERS if (table.method == m).any()]
+
+def _axis_start(table, parts):
+    "The left end of the axis that all panels share, in %: 40, or lower where an accuracy is."
+    return min(40, 10*(table[parts].min().min()//10))
+
+def _solver_panel(ax, table, part, variant, start):
+    "One part of Table 2 or 3; the axis starts at `start`."
+    methods = _trained_methods(table)
+    ax.plot(printed_accuracies(variant)[part].reindex(methods), range(len(methods)), "|", ms=11, mew=2,
+            color="#777777", label="paper, 512 px")
     for i, m in enumerate(methods):
-        if not len(t := table[table.method == m]): continue
+        t = table[table.method == m]
         _mark(ax, i, t, part, COLOURS["blue"], "ours, 95 % interval", True)
+        if accuracy_interval(t, part).low < start: ax.plot(start, i, "<", ms=5, color=COLOURS["blue"], clip_on=False)
         if len(t) > 1: ax.plot(t[part], [i + .3]*len(t), "x", ms=4, color=COLOURS["blue"], label="our seeds")
     ax.axvline(50, color="black", lw=.8, ls=":", label="chance")
     for (who, v), line in zip(people_accuracies(part, variant).items(), ("-", "--")):
         ax.axvline(v, color=COLOURS["vermillion"], lw=.9, ls=line, label=f"people, {who.lower()}s")
-    lows = [_shown(accuracy_interval(t, part)).low for _, t in table.groupby("method")]
-    ax.set(title=part, xlim=(min(42, *lows) - 1, 101), ylim=(len(methods) - .4, -.6))
+    ax.set(title=part, xlim=(start, 101), ylim=(len(methods) - .4, -.6))
     ax.set_yticks(range(len(methods)), methods)
     ax.grid(axis="y", color="#dddddd", lw=.6)
     ax.set_axisbelow(True)
@@ -481,15 +493,16 @@ def _of(table):
 
 def solver_panels(
     table: pd.DataFrame,  # rows of an experiment on solvers
-    variant: str = "full",  # of the benchmark: full
+    variant: str = "full",  # see `printed_accuracies`
 ):
     "A matplotlib figure: accuracies by method, one panel for each part that was tested."
     import matplotlib.pyplot as plt
     parts = [p for p in TEST_PARTS if p in table]
-    size = (5.2 if len(parts) == 1 else 1.6 + 1.9*len(parts), 3.6)
+    size = (5.2 if len(parts) == 1 else 1.6 + 1.9*len(parts), 1.6 + .24*len(_trained_methods(table)))
     with style():
-        fig, axes = plt.subplots(1, len(parts), figsize=size, sharey=True, squeeze=False, layout="constrained")
-        for ax, part in zip(axes[0], parts): _solver_panel(ax, table, part, variant)
+        fig, axes = plt.subplots(1, len(parts), figsize=size, sharex=True, sharey=True, squeeze=False,
+                                 layout="constrained")
+        for ax, part in zip(axes[0], parts): _solver_panel(ax, table, part, variant, _axis_start(table, parts))
         handles = {label: h for ax in axes[0] for h, label in zip(*ax.get_legend_handles_labels())}
         fig.legend(handles.values(), handles, loc="outside upper center", ncols=2 if len(parts) == 1 else 3,
                    fontsize=8.5, frameon=False)

@@ -544,7 +544,7 @@ def critic_measures(
     return found | {id: Measure(v.tolist(), "seeds", gate=gate) for id, v in scores.items() if len(v)}
 
 # %% ../../nbs/api/820_studies_critics.ipynb #crit-c2
-_CURVE_INKS = dict(zip(CRITICS, sorted(COLOURS.values(), key=lambda c: c == COLOURS["yellow"])))  # faint on white: last
+_CURVE_INKS = dict(zip(CRITICS, [*(c for n, c in COLOURS.items() if n != "yellow"), "#8c8c8c"]))  # yellow is faint
 
 def critic_curves(
     table,  # rows of results, some with a `curve`

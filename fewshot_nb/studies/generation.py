@@ -52,7 +52,6 @@ def enlarge(
     return larger.unflatten(0, x.shape[:-3])
 
 # %% ../../nbs/api/805_studies_generation.ipynb #51716927
-# long: a class that is whole in its cell
 class Exam:
     "Classes that generators have never seen, the prototype of each, and the two critics."
     def __init__(self,
@@ -161,7 +160,6 @@ def curve_steps(
     return sorted(looks - {steps})
 
 # %% ../../nbs/api/805_studies_generation.ipynb #curve-0005
-# long: each parameter is explained on a line of its own
 _ON_CURVE = "diversity", "recognizability", "recognizability_exact"
 
 class LearningCurve:
@@ -196,7 +194,6 @@ class LearningCurve:
         if self.path: self.path.unlink(missing_ok=True)
 
 # %% ../../nbs/api/805_studies_generation.ipynb #58970691
-# long: a parameter a line, with what it means
 def generator_rows(
     settings: list,  # what differs from the published setting: one dict, or several of `generators.seeds_together`
     fit: Bank,  # the images to learn from, on the device
@@ -376,7 +373,6 @@ def _fit_prototypes(data, critics, device, weights, tune):
     return _kept("prototypes", bank, [net], lambda: dict(number=prototypes_of(bank, net)))["number"]
 
 # %% ../../nbs/api/805_studies_generation.ipynb #5a6b6e65
-# long: every parameter of the experiments' worker is told
 def generation_row(
     setting: dict | list,  # what names the row: dict(model="vae-stn", beta=3, seed=0); or several of `seeds_together`
     folder=None,  # where checkpoint and sample sheets go

@@ -223,7 +223,6 @@ def latent_measures(
     return {"N6": Measure(points, "seeds", gate=sweep_gate(table))}
 
 # %% ../../nbs/api/812_studies_generator_claims.ipynb #gclaims-026
-# long: the claims of one figure stand together
 def model_measures(
     table: pd.DataFrame,  # rows of the base models, of `with_gates`
     human: tuple,  # (diversity, recognizability) of people

@@ -94,7 +94,6 @@ def steps_in(
 def _noise(n, size): return torch.rand(n, 1, size, size)
 
 # %% ../../nbs/api/800_studies_generators.ipynb #313955b4
-# long: every setting of the paper
 @dataclass(frozen=True)
 class VAENSSettings(GeneratorSettings):
     "VAE-NS as published (Boutin et al. 2022, S9)."
@@ -172,7 +171,6 @@ def losses(
     return [(1, loss)]
 
 # %% ../../nbs/api/800_studies_generators.ipynb #7c040db7
-# long: every setting of the paper
 @dataclass(frozen=True)
 class VAESTNSettings(GeneratorSettings):
     "VAE-STN as published (Boutin et al. 2022, S8)."
@@ -257,7 +255,6 @@ def step_flops(self: VAESTNSettings) -> float:
     return three + (self.attention_steps - 3)*(three - two)
 
 # %% ../../nbs/api/800_studies_generators.ipynb #f66c5c44
-# long: every setting of the paper
 @dataclass(frozen=True)
 class DAGANUNSettings(GeneratorSettings):
     "DA-GAN-UN as published (Boutin et al. 2022, S10)."

@@ -50,8 +50,10 @@ def class_distances(
     if not models: raise InputError("Distances to people need at least one model's drawings.")
     points = [np.stack([m["diversity"], m["recognizability"]], 1) for m in (*models.values(), people)]
     points = np.stack(points)  # (model, class, axis), people last
-    if not np.isfinite(points).all():
-        raise InputError("Distances to people need finite diversity and recognizability of every class.")
+    if len(wrong := np.argwhere(~np.isfinite(points))):
+        i, c, axis = wrong[0]
+        raise InputError(f"The {('diversity', 'recognizability')[axis]} of class {c} of {[*models, 'people'][i]!r} is "
+                         f"{points[i, c, axis]}: leave this class out of all, or draw more of it.")
     spread = points.reshape(-1, 2).std(0)
     if (spread == 0).any():
         raise InputError("All classes of all models and people have the same diversity or recognizability, "
@@ -286,7 +288,8 @@ def nearness_chart(
     both = np.array([d[chosen] for d in distances.values()])
     ax.vlines(places, both.min(0), both.max(0), color="#bbbbbb", lw=1, zorder=1)
     for (label, (colour, marker)), d in zip(looks.items(), both):
-        ax.plot(places, d, marker, color=colour, ms=6, label=label, mfc="white" if label in held_back else colour)
+        ax.plot(places, d, marker, color=colour, ms=6, label=label, mfc="white" if label in held_back else colour,
+                clip_on=False)
     for k in range(1, len(both)): ax.axvline(k*len(chosen)/len(both) - .5, color="k", lw=.6)
     for place, image in zip(places, prototypes[chosen]): _draw_below(ax, place, image)
     ax.set(xticks=[], ylim=(0, None), xlim=(-.6, len(chosen) - .4), ylabel="distance to people\n(z-scored plane)")

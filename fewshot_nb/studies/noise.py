@@ -267,7 +267,7 @@ def published_survival(
     return Estimate(*share, len(pairs))
 
 # %% ../../nbs/api/850_studies_noise.ipynb #d1512ca2
-def noise_measures(  # long: eight claims
+def noise_measures(
     rows: pd.DataFrame,  # of `exp_intervals`
 ) -> dict:  # id of a claim -> `Measure`
     "What `exp_intervals` measured."

@@ -36,7 +36,6 @@ LEARNED_HEADS = {"siamese": "nearest", "siamese shared": "nearest", "matching": 
 PROTOCOL_METHODS = (*LEARNED_HEADS, *FIXED_EMBEDDINGS)
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #28e9601d
-# long: a class that is whole in its cell
 @dataclass(frozen=True)
 class ProtocolSettings:
     "One method on one split; the defaults are the published training of omniglot-eval."

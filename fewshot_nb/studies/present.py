@@ -62,7 +62,6 @@ def unrolled_em(
     return p.mT
 
 # %% ../../nbs/api/855_studies_present.ipynb #0e3a5c12
-# long: each parameter is explained on a line of its own
 @dataclass(frozen=True)
 class UnrolledEM(Method):
     "PADDLE whose price and temperature differ from round to round, after UNEM of Zhou et al. (2025)."

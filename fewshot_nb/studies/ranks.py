@@ -14,7 +14,7 @@ import numpy as np, pandas as pd
 from dataclasses import dataclass
 from typing import NamedTuple
 from scipy import stats
-from ..claims.rules import Measure
+from ..claims.rules import Measure, apply_rule, mean_estimate
 from ..core import InputError, choose, content_digest, settings_from
 from ..data.features import Features, features as read_features
 from ..engine.results import committed_rows
@@ -208,40 +208,81 @@ def on_front(
     return ~better.any(1)
 
 # %% ../../nbs/api/858_studies_ranks.ipynb #0e16de9b
+_AROUND = [(1, 0), (0, 1), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1)]  # where words may stand
+
+def _named(ax, words, place, taken):
+    "Write words beside a mark where they cover no box in `taken`; their own is added."
+    for away in (5, 8, 12, 17, 24):
+        for x, y in _AROUND:
+            text = ax.annotate(words, place, (away*x, away*y), textcoords="offset points", fontsize=8.5,
+                               ha=("right", "center", "left")[x + 1], va=("top", "center", "bottom")[y + 1])
+            box = text.get_window_extent()
+            if ax.bbox.containsx(box.x0) and ax.bbox.containsx(box.x1) and not any(map(box.overlaps, taken)):
+                return taken.append(box)
+            text.remove()
+    ax.annotate(words, place, (5, 0), textcoords="offset points", fontsize=8.5, va="center")  # no room is left
+
+def _covered(ax, marks, line):
+    "The boxes in pixels of marks, and of points along a line."
+    from matplotlib.transforms import Bbox
+    marks, bends = ax.transData.transform(marks), ax.transData.transform(line)
+    along = [a + (b - a)*np.linspace(0, 1, 100)[:, None] for a, b in zip(bends, bends[1:])]
+    points, point = [(p, 4) for p in marks] + [(p, 1) for p in np.concatenate([bends, *along])], ax.figure.dpi/72
+    return [Bbox([p - r*point, p + r*point]) for p, r in points]
+
+# %% ../../nbs/api/858_studies_ranks.ipynb #00456b94
+def _name_all(ax, shown, below, line):
+    "Names of all methods; of one that lies below the axis an arrow, its name and number."
+    ax.figure.canvas.draw()  # now pixels stand
+    places = shown[["seconds_per_1000", "accuracy"]].to_numpy(float)
+    taken = _covered(ax, places, line)
+    for method, r in below.iterrows():
+        _named(ax, f"↓ {method_label(method)} {r.accuracy:.1f} %", (r.seconds_per_1000, ax.get_ylim()[0]), taken)
+    for method, place in zip(shown.index[::-1], places[::-1]): _named(ax, method_label(method), place, taken)
+
+# %% ../../nbs/api/858_studies_ranks.ipynb #b99207d9
 def time_front(
     rows: pd.DataFrame,  # of `exp_calibration`, of one kind of queries
     ax=None,  # a matplotlib axis
 ):
-    "Mean accuracy against seconds for 1,000 tasks; named are the front and the last; returns the figure."
+    "Mean accuracy against seconds for 1,000 tasks, each method by its name; returns the figure."
     import matplotlib.pyplot as plt
-    mean = rows.groupby("method")[["accuracy", "seconds_per_1000"]].mean()
-    mean = mean.assign(front=on_front(mean.seconds_per_1000, mean.accuracy))
+    mean = rows.groupby("method")[["seconds_per_1000", "accuracy"]].mean().sort_values("accuracy")
+    mean = mean.assign(front=on_front(mean.seconds_per_1000, mean.accuracy), accuracy=100*mean.accuracy)
+    far = len(mean) > 2 and mean.accuracy.diff().iloc[1] > np.ptp(mean.accuracy.iloc[1:])  # would press the others flat
+    shown, below = mean.iloc[int(far):], mean.iloc[:int(far)]
     with style():
-        if ax is None: _, ax = plt.subplots(figsize=(5.6, 3.4))
-        front = mean[mean.front].sort_values("seconds_per_1000")
-        ax.step(front.seconds_per_1000, 100*front.accuracy, where="post", color=COLOURS["blue"], lw=1)
-        for chosen, part in mean.groupby("front"):
-            ax.plot(part.seconds_per_1000, 100*part.accuracy, "o", color=COLOURS["blue"], ms=5 if chosen else 4,
-                    mfc=None if chosen else "white")
-        for method, r in mean[mean.front | (mean.accuracy == mean.accuracy.min())].iterrows():
-            at, turn = ((3, -7), -30) if method == front.index[0] else ((-2, 5), 50)  # the cheapest has no room above
-            place = r.seconds_per_1000, 100*r.accuracy
-            ax.annotate(method_label(method), place, at, textcoords="offset points", rotation=turn,
-                        va="top" if turn < 0 else "bottom")
+        if ax is None: _, ax = plt.subplots(figsize=(7.2, 4.2))
+        x, y = shown[shown.front].sort_values("seconds_per_1000").to_numpy(float)[:, :2].T
+        line = np.stack([np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]], 1)
+        ax.plot(*line.T, color=COLOURS["blue"], lw=1)
+        for front, part in shown.groupby("front"):
+            ax.plot(part.seconds_per_1000, part.accuracy, "o", color=COLOURS["blue"], ms=5 if front else 4,
+                    mfc=None if front else "white")
         ax.set(xscale="log", xlabel="processor seconds for 1,000 tasks", ylabel="mean accuracy (%)")
         ax.margins(.12)
+        _name_all(ax, shown, below, line)
     return ax.figure
 
 # %% ../../nbs/api/858_studies_ranks.ipynb #f260cf69
+_INNER_END = {"R1": "..0.7", "R2": "0.7..", "R4": "..0.7", "R5": "0.7.."}  # of the range that a claim gives tau
+
+def _tau_measure(id, taus):
+    "The mean of a tau of each bank, with as much of its interval as tau can reach."
+    mean, found = mean_estimate(taus), apply_rule("range", taus, _INNER_END[id], "")
+    mean = mean._replace(low=max(mean.low, -1.), high=min(mean.high, 1.))
+    return Measure(mean, unit="banks", false_pass=found.false_pass, power=found.power)
+
 def rank_measures(
     rows: pd.DataFrame,  # of `exp_ranks`
 ) -> dict:  # id of a claim -> `Measure`
     "What `exp_ranks` measured."
     taus = {name: part.groupby("features").tau.mean().tolist() for name, part in rows.groupby("contrast")}
-    found = {"R1": taus.get("protocol"), "R2": taus.get("metric")}
-    if "data" in taus and "metric" in taus: found["R3"] = {name: taus[name] for name in ("data", "metric")}
-    found |= {"R4": taus.get("backbone"), "R5": taus.get("ImageNet backbone")}
-    return {id: Measure(value, unit="banks") for id, value in found.items() if value}
+    asked = dict(R1="protocol", R2="metric", R4="backbone", R5="ImageNet backbone")
+    found = {id: _tau_measure(id, taus[name]) for id, name in asked.items() if name in taus}
+    if {"data", "metric"} <= set(taus):
+        found["R3"] = Measure({name: taus[name] for name in ("data", "metric")}, unit="banks")
+    return dict(sorted(found.items()))
 
 # %% ../../nbs/api/858_studies_ranks.ipynb #f260cf70
 def tau_panel(

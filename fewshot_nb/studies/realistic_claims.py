@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['NOT_MEASURED', 'JUDGED_METHODS', 'MIS_SET', 'pooled_cells', 'share_of_cells', 'every_cell', 'share_measure',
-           'ComparedMethods', 'all_method_measures', 'shot_gains', 'realistic_measures', 'evenness', 'curve_measures',
-           'imbalance_measures', 'parameter_ranges', 'mis_set_ranges', 'sweep_measures']
+           'ComparedMethods', 'fewest_shot_measures', 'every_shot_measures', 'shot_gains', 'named_method_measures',
+           'realistic_measures', 'evenness', 'curve_measures', 'imbalance_measures', 'parameter_ranges',
+           'mis_set_ranges', 'sweep_measures']
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #2b9c82fd
 import functools, itertools
@@ -142,25 +143,33 @@ def _pooled(rows, method, column, sign=1.):
 def _title(method): return inference.METHODS[method].title
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #53f669b8
-def all_method_measures(
+def _rivals_of_alpha_tim(who): return [m for m in who.transductive if m != "alpha-tim"]
+
+def fewest_shot_measures(
     rows,  # of `exp_realistic` or the like, with intervals over classes
     who: ComparedMethods = ComparedMethods(),  # the methods of these rows
 ) -> dict:  # id of a claim -> `Measure`
-    "V1, V5, V6, V8, V9: claims that speak of every or of most methods."
-    one_shot = rows[rows["shot"] == rows["shot"].min()]
-    changes = {who.title(m): _pooled(one_shot, m, "change") for m in who.transductive}
+    "V1, V9: claims that speak of every or of most methods at the smallest number of shots."
+    fewest, compared = rows[rows["shot"] == rows["shot"].min()], _rivals_of_alpha_tim(who)
+    changes = {who.title(m): _pooled(fewest, m, "change") for m in who.transductive}
+    of, below = (len(compared), len(who.lacking)), fewest[fewest.method.isin(compared)]
+    return {"V1": Measure(changes, unit="classes", lacking=who.lacking),
+            "V9": share_measure(below, "versus", -1, len(who.inductive), of, who.lacking)}
+
+# %% ../../nbs/api/832_studies_realistic_claims.ipynb #122b72e7
+def every_shot_measures(
+    rows,  # of `exp_realistic` or the like, with intervals over classes
+    who: ComparedMethods = ComparedMethods(),  # the methods of these rows
+) -> dict:  # id of a claim -> `Measure`
+    "V5, V6, V8: claims that speak of every method at every number of shots."
+    compared = _rivals_of_alpha_tim(who)
     inductive = {who.title(m): _pooled(rows, m, "change") for m in who.inductive}
-    compared = [m for m in who.transductive if m != "alpha-tim"]
     rivals = rows[rows.method.isin([*who.inductive, *compared])]
     closest = rivals.loc[rivals.groupby(["features", "shot"]).behind.idxmin()]
-    below = one_shot[one_shot.method.isin(compared)]
     beyond = {who.title(m): _pooled(rows, m, "beyond", -1) for m in compared if m != "pt-map"}
-    of = len(compared), len(who.lacking)
-    return {"V1": Measure(changes, unit="classes", lacking=who.lacking),
-            "V5": Measure({"PT-MAP": 0., **beyond}, unit="classes"),
+    return {"V5": Measure({"PT-MAP": 0., **beyond}, unit="classes"),
             "V6": Measure(inductive, unit="classes", lacking=who.lacking_inductive),
-            "V8": share_measure(closest, "behind", chances=rivals.method.nunique(), lacking=who.lacking),
-            "V9": share_measure(below, "versus", -1, len(who.inductive), of, who.lacking)}
+            "V8": share_measure(closest, "behind", chances=rivals.method.nunique(), lacking=who.lacking)}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #real-v2
 def shot_gains(
@@ -182,21 +191,28 @@ def _claims_on_shots(rows):
     return {"V24": shot_gains(rows[rows.method == "alpha-tim"]), "V27": changes}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #f6d8dfea
+def named_method_measures(
+    rows,  # of `exp_realistic` or the like, with intervals over classes
+) -> dict:  # id of a claim -> `Measure`
+    "V2, V7, V26: claims on PT-MAP, on alpha-TIM against the best inductive method, and against TIM."
+    drop, leads = _pooled(rows, "pt-map", "change", -1), every_cell(rows[rows.method == "tim"], "behind")
+    alpha = share_measure(rows[rows.method == "alpha-tim"], "versus", chances=len(INDUCTIVE_METHODS))
+    return {"V2": Measure(drop, unit="classes"), "V7": alpha, "V26": Measure(leads, unit="classes")}
+
 def realistic_measures(
     rows,  # of `exp_realistic`, with intervals over classes
 ) -> dict:  # id of a claim -> `Measure`
     "What Tables 1-2 measured; Entropy-min's drop (V3) is not among it."
-    alpha, variants = rows[rows.method == "alpha-tim"], {"0": "tim no-marginal", "original": "tim original"}
+    variants = {"0": "tim no-marginal", "original": "tim original"}
     found = {
-        "V2": _pooled(rows, "pt-map", "change", -1), "V4": _pooled(rows, "tim tuned", "change", -1),
+        "V4": _pooled(rows, "tim tuned", "change", -1),
         "V10": _pooled(rows, "tim original", "change", -1),
         "V11": {f"lambda {n}": _pooled(rows, m, "behind", -1) for n, m in variants.items()},
         "V12": {n: _pooled(rows, f"tim {n}", "beyond", -1) for n in ("tuned", "original")},
         "V10u": every_cell(rows[rows.method == "tim original"], "change", sign=-1),
-        "V26": every_cell(rows[rows.method == "tim"], "behind"), **_claims_on_shots(rows)}
-    shares = {"V7": share_measure(alpha, "versus", chances=len(INDUCTIVE_METHODS))}
+        **_claims_on_shots(rows)}
     measures = {id: Measure(value, unit="classes") for id, value in found.items()}
-    return {**measures, **shares, **all_method_measures(rows)}
+    return {**measures, **named_method_measures(rows), **fewest_shot_measures(rows), **every_shot_measures(rows)}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #be196beb
 def evenness(

@@ -123,4 +123,4 @@ def draw_opinions(
         y = y.removeprefix("sample_")
         ax.set(xlabel=f"{x} ({'%' if x == 'recognizability' else 'mean sd of features'})",
                ylabel=f"{y} (share of {'drawings' if y == 'precision' else 'people'})")
-        ax.set_title(f"Kendall's tau {taus[x, y]:.2f}", fontsize=9)
+        ax.set_title(f"Kendall's tau {taus[x, y]:.2f}, n = {len(heard)}", fontsize=9)

@@ -86,7 +86,6 @@ def _without_onednn():
         with torch.backends.mkldnn.flags(enabled=False): yield
 
 # %% ../../nbs/api/846_studies_sources.ipynb #8460a011
-# long: one training from its settings to its row
 def source_row(
     setting: dict,  # see `SourceSettings`
     data="auto",  # "auto", "glyphs", or a folder with Omniglot

@@ -60,8 +60,8 @@ def learner_configuration(
 
 # %% ../../nbs/api/845_studies_stability.ipynb #d60d2f37
 def learner_schedule(
-    learner: str,  # as for `configuration`
-    hyper: dict,  # what `configuration` gives
+    learner: str,  # as for `learner_configuration`
+    hyper: dict,  # what `learner_configuration` gives
     steps: int,  # length of the training
 ):  # factor on the learning rate at each step
     "The learning rate's way in a training of `steps` steps, that of the paper stretched or shrunk."
@@ -114,7 +114,6 @@ def stability_banks(
 _banks = functools.lru_cache(4)(stability_banks)  # a process trains many times on the same data
 
 # %% ../../nbs/api/845_studies_stability.ipynb #23974dec
-# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class StabilitySettings:
     "One training of the study; `steps=0` is the paper's own length."
@@ -330,8 +329,8 @@ def pooled_spread(
     table: pd.DataFrame,  # what `labelled_runs` gives
     within: list,  # columns that are held fixed
     over: str,  # the column that varies; what varies besides is averaged
-    level: float = .95,  # of the upper limit
-) -> pd.Series:  # sd, lower, upper (each one-sided), df, in units of accuracy
+    level: float = .975,  # of each limit: 95 % between them
+) -> pd.Series:  # sd, lower, upper, df, in units of accuracy
     "The pooled standard deviation of the means over `over`, within groups of equal `within`."
     means = table.groupby([*within, over]).accuracy.mean()
     groups = means.groupby(level=within)
@@ -397,7 +396,7 @@ def length_gate(
 def effect_limits(
     table: pd.DataFrame,  # what `labelled_runs` gives
     factor: str,  # "seed" or "repeat"
-    level: float = .95,  # of each one-sided limit
+    level: float = .975,  # of each limit: 95 % between them
 ) -> pd.Series:  # sd, lower, upper, in units of accuracy; df
     "The standard deviation of a random effect in the paper's model, with limits."
     y = table.accuracy.to_numpy(float)
@@ -416,53 +415,54 @@ def effect_limits(
     lower, upper = (sd(distributions.chi2.ppf(q, df)) for q in (level, 1 - level))
     return pd.Series(dict(sd=sd(df), lower=lower, upper=upper, df=df), name=factor)
 
-# %% ../../nbs/api/845_studies_stability.ipynb #e3f171f7
+# %% ../../nbs/api/845_studies_stability.ipynb #stab-r1
 _WITHIN = dict(  # what varies: what is held fixed
     repeat=["experiment", "configuration", "seed"], launch=["setup", "configuration", "seed"],
     seed=["setup", "configuration"])
 
+def _without_widest(part, within, over):
+    "`pooled_spread` without the group whose means differ most; not numbers where none is left."
+    widest = part.groupby([*within, over]).accuracy.mean().groupby(level=within).var().idxmax()
+    rest = part[~pd.MultiIndex.from_frame(part[within]).isin([widest])]
+    if rest.groupby(within)[over].nunique().max() > 1: return pooled_spread(rest, within, over)
+    return pd.Series(dict(sd=np.nan, lower=np.nan, upper=np.nan, df=np.nan))
+
+# %% ../../nbs/api/845_studies_stability.ipynb #e3f171f7
+_HYPOTHESES = dict(  # what varies, and what that is
+    H1=("repeat", "repeats of one configuration and seed"), H2=("seed", "seeds of one configuration"),
+    H3=("launch", "launches of one configuration and seed"))
+
 def stability_hypotheses(
     rows: pd.DataFrame,  # rows of `stability_row` with their settings
     margin: float = .01,  # a spread or difference of accuracy that would not matter
-    level: float = .05,  # of the tests
-) -> pd.DataFrame:  # by hypothesis: what, p (of no effect, in the paper's model), spread and upper, in points, verdict
-    "The study's three hypotheses on these rows."
-    t = labelled_runs(rows)
-    fit, pairs = lmm(PUBLISHED_FORMULA, t), launch_pairs(t)
-    p = fit.ranova().p
-    repeats, launches, seeds = (pooled_spread(t, within, over, 1 - level) for over, within in _WITHIN.items())
-    far = mean_comparisons(fit, pairs, margin).p_holm.min()
-    found = [
-        ("H1", "repeats of one configuration and seed", p["(1 | repeat)"], *repeats[["sd", "lower", "upper"]]),
-        ("H2", "seeds of one configuration", p["(1 | seed)"], *seeds[["sd", "lower", "upper"]]),
-        ("H3", "launches of one configuration and seed", far, *launches[["sd", "lower", "upper"]]),
-    ]
-    table = pd.DataFrame(found, columns=["hypothesis", "what", "p", "spread", "lower", "upper"]).set_index("hypothesis")
-    known = [table.upper < margin, table.lower > margin]
+) -> pd.DataFrame:  # by hypothesis: what, p (of no effect, in the paper's model), verdict, and five spreads in points
+    """The study's three hypotheses on these rows: `spread` with its 95 % interval (`lower`, `upper`), and without
+    the group that differs most `rest`, whose interval begins at `rest_lower`."""
+    t, found = labelled_runs(rows), []
+    fit = lmm(PUBLISHED_FORMULA, t)
+    far, p = mean_comparisons(fit, launch_pairs(t), margin).p_holm.min(), fit.ranova().p
+    p = dict(repeat=p["(1 | repeat)"], seed=p["(1 | seed)"], launch=far)
+    for id, (over, what) in _HYPOTHESES.items():
+        whole, rest = (spread(t, _WITHIN[over], over) for spread in (pooled_spread, _without_widest))
+        found.append(dict(hypothesis=id, what=what, p=p[over], spread=whole.sd, lower=whole.lower, upper=whole.upper,
+                          rest=rest.sd, rest_lower=rest.lower))
+    table = pd.DataFrame(found).set_index("hypothesis")
+    known = [table.upper < margin, (table.lower > margin) & (table.rest_lower > margin)]
     table["verdict"] = np.select(known, ["stable", "not stable"], "undecided")
     if launch_gate(rows): table.loc[["H1", "H3"], "verdict"] = "not judged: launches"
-    table[["spread", "lower", "upper"]] *= 100
+    table[["spread", "lower", "upper", "rest", "rest_lower"]] *= 100
     return table
-
-# %% ../../nbs/api/845_studies_stability.ipynb #stab-r1
-def _without_widest(part, within, over):
-    "`pooled_spread` without the group whose means differ most: sd and df, not numbers where none is left."
-    widest = part.groupby([*within, over]).accuracy.mean().groupby(level=within).var().idxmax()
-    inside = pd.MultiIndex.from_frame(part[within]).isin([widest])
-    rest = part[~inside]
-    if rest.groupby(within)[over].nunique().max() > 1: return pooled_spread(rest, within, over)[["sd", "df"]]
-    return pd.Series(dict(sd=np.nan, df=np.nan))
 
 # %% ../../nbs/api/845_studies_stability.ipynb #97c50cdc
 def setup_spreads(
     rows: pd.DataFrame,  # rows of `stability_row` with their settings
     margin: float = .01,  # a spread of accuracy that would not matter
-    level: float = .05,  # of the tests
+    level: float = .05,  # of the tests, below and above together
 ) -> pd.DataFrame:  # a row a setup and what varies: sd, lower, upper, rest (points); df, p_below, p_above, verdict
     "What repeats, launches and seeds of one training differ by, for each learner with its optimiser; p as Holm has it."
     parts = [(setup, over, part, within) for setup, part in labelled_runs(rows).groupby("setup", sort=False)
              for over, within in _WITHIN.items()]
-    found = pd.DataFrame([dict(setup=setup, over=over, **pooled_spread(part, within, over, 1 - level))
+    found = pd.DataFrame([dict(setup=setup, over=over, **pooled_spread(part, within, over, 1 - level/2))
                           for setup, over, part, within in parts])
     rest = pd.DataFrame([dict(_without_widest(part, within, over)) for _, over, part, within in parts])
     chi2, found["rest"] = distributions.chi2, rest.sd
@@ -470,7 +470,8 @@ def setup_spreads(
     # what holds of all is asked of the rest, too: the larger p of both
     above = [chi2.sf(t.df*(t.sd/margin)**2, t.df) for t in (found, rest)]
     found["p_above"] = holm(np.maximum(above[0], np.nan_to_num(above[1], nan=1.)))
-    found["verdict"] = np.select([found.p_below < level, found.p_above < level], ["stable", "not stable"], "undecided")
+    known = [found.p_below < level/2, found.p_above < level/2]
+    found["verdict"] = np.select(known, ["stable", "not stable"], "undecided")
     found[["sd", "lower", "upper", "rest"]] *= 100
     return found
 
@@ -490,7 +491,6 @@ class DeterminismSettings(StabilitySettings):
         choose(self.mode, list(_CHANCE_OF), "mode")
         if self.paired and self.mode != "free": raise InputError("paired=True compares with mode='free': ask for that.")
 
-# long: from the setting to its row
 def determinism_row(
     setting: dict,  # see `DeterminismSettings`
     data="auto",  # as for `stability_banks`
@@ -565,8 +565,13 @@ def setup_label(
 
 # %% ../../nbs/api/845_studies_stability.ipynb #20ffb2d6
 def _limits(s, rows):
-    "A standard deviation and its one-sided limits as an `Estimate`, in points."
+    "A standard deviation and its limits as an `Estimate`, in points."
     return Estimate(100*s.iloc[0], 100*s.lower, 100*s.upper, rows)
+
+def _hypothesis(h, rows):
+    "A row of `stability_hypotheses` as an `Estimate`; what one group alone lifts above one point is not shown to be."
+    alone = h.lower > 1 and not h.rest_lower > 1
+    return Estimate(h.spread, np.nan_to_num(h.rest_lower) if alone else h.lower, h.upper, rows)
 
 def _of_rows(p, rows):
     "A p-value, which has no interval of its own, with the number of rows that it is of."
@@ -580,16 +585,16 @@ def stability_measures(
     "What these rows say on Tables 1, 2 and 4 and on the hypotheses."
     t, short, apart = labelled_runs(rows), length_gate(rows), launch_gate(rows)
     n = len(t)
-    h = stability_hypotheses(rows, level=.025)  # two limits of an interval of 95 %
-    seeds, repeats = (effect_limits(t, factor, .975) for factor in ("seed", "repeat"))
+    h = stability_hypotheses(rows)
+    seeds, repeats = (effect_limits(t, factor) for factor in ("seed", "repeat"))
     def measure(value, unit, gate): return Measure(value, unit=unit, gate=first_gate(gate, short))
     return {
         "T5": measure(_limits(seeds, n), "seeds", seeds_gate(int(seeds.df) + 1)),
         "T5r": measure(_limits(repeats, n), "repeats", apart),
         "T6": measure(_of_rows(lmm(PUBLISHED_FORMULA, t).anova().p.iloc[0], n), "trainings", ""),
-        "H1": measure(Estimate(*h.loc["H1", ["spread", "lower", "upper"]], n), "repeats", apart),
-        "H2": measure(Estimate(*h.loc["H2", ["spread", "lower", "upper"]], n), "seeds", ""),
-        "H3": measure(Estimate(*h.loc["H3", ["spread", "lower", "upper"]], n), "launches", apart),
+        "H1": measure(_hypothesis(h.loc["H1"], n), "repeats", apart),
+        "H2": measure(_hypothesis(h.loc["H2"], n), "seeds", ""),
+        "H3": measure(_hypothesis(h.loc["H3"], n), "launches", apart),
         "D2": Measure([planned//t.experiment.nunique(), n])}
 
 # %% ../../nbs/api/845_studies_stability.ipynb #stab-a2
@@ -791,7 +796,6 @@ def determinism_measures(
     return found
 
 # %% ../../nbs/api/845_studies_stability.ipynb #6f9c8159
-# long: each parameter is explained on a line of its own
 SEARCH_ORDER = "default", "search", "normalised", "normalised+search"
 
 def named_settings(

@@ -118,7 +118,7 @@ def _base_look(bank, validation, how):
     return look
 
 # %% ../../nbs/api/377_train_backbone.ipynb #616669b5
-# long: a parameter a line, with what it means
+# long: a training from its checks to its steps, read as a whole
 def train_backbone(
     model: nn.Module | None,  # images to features (n, model.dim), trained in place; None: a fresh ResNet-12
     bank,  # a `Bank` of base classes

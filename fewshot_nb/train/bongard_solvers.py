@@ -26,8 +26,7 @@ def problems_of(
     "How many problems a bank holds; an `InputError` if it is no bank of problems."
     if bank.n != 7*bank.classes or bank.classes % 2:
         raise InputError(f"A bank of problems has 14 pictures of each, but this one has {bank.n} pictures of "
-                         f"{bank.classes} classes: "
-                         "make it by problems.bank(size).")
+                         f"{bank.classes} classes: make it by problems.bank(size).")
     return bank.classes//2
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #3c61bc00
@@ -40,8 +39,9 @@ def bongard_tasks(
     number."""
     n = problems_of(bank)
     which = np.arange(n) if which is None else np.asarray(which, np.int64)
-    if len(which) == 0 or which.min() < 0 or which.max() >= n:
-        raise InputError(f"Problems are numbered 0..{n - 1}; at least one must be asked for, and none beyond.")
+    if not len(which): raise InputError(f"which={which.tolist()} asks for no problem: name some of 0..{n - 1}.")
+    if len(beyond := which[(which < 0) | (which >= n)]):
+        raise InputError(f"There is no problem {beyond[0]}: this bank's are numbered 0..{n - 1}, name some of these.")
     # one draw for the whole set, so that a problem's task does not depend on the batch it is in
     keys = rng(draw or 0, "tasks").uniform(size=(n, 15))[which]
     order = np.broadcast_to(np.arange(7), (len(which), 2, 7))
@@ -156,7 +156,8 @@ def check_solver_training(
         raise InputError(f"norms='joint' was given, but {type(model).__name__} sees support and query as one stack: "
                          "take separate.")
 
-# long: each parameter is explained on a line of its own
+# %% ../../nbs/api/405_train_bongard_solvers.ipynb #e51ddc8a
+# long: a training from its checks to its steps, read as a whole
 def train_solver(
     model: nn.Module,  # a solver, `models.bongard_solvers.bongard_solver(name, width, seed)`; it is trained in place
     bank: PictureBank,  # the training problems, `problems.bank(size)`: drawn while training
@@ -238,7 +239,6 @@ def solver_accuracy(
     return tuple(100*v for v in clustered_mean(solved_shares(model, bank, batch)))
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #99f00477
-# long: each parameter is explained on a line of its own
 class MoCoQueue(nn.Module):
     "The features of the last `length` pictures, and where the next ones go."
     def __init__(
@@ -282,7 +282,6 @@ def _moco_step(state, bank, batch, key_momentum, temperature):
     return F.cross_entropy(logits, torch.zeros(len(z), dtype=torch.long, device=z.device))
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #14bc6943
-# long: each parameter is explained on a line of its own
 def train_moco(
     model: nn.Module,  # a `ResNet15`, trained in place
     bank: PictureBank,  # whose pictures are used, without labels
@@ -303,7 +302,8 @@ def train_moco(
 ) -> tuple:  # (the model, State with its history)
     "Pre-train the backbone by momentum contrast (He et al. 2020)."
     if queue < batch:
-        raise InputError(f"The queue must hold at least one step's {batch} pictures, but queue={queue} was given.")
+        raise InputError(f"queue={queue} is too short: the queue must hold one step's {batch} pictures, so take "
+                         f"{batch} or more, or a smaller batch.")
     where = find_device(device)
     model, bank = model.to(where).train(), bank.to(where)
     slow = copy.deepcopy(model).requires_grad_(False)

@@ -47,7 +47,6 @@ def classifier_scores(
     return dict(loss=loss/len(samples), accuracy=right/len(samples))
 
 # %% ../../nbs/api/365_train_classifier.ipynb #e0fffc8d
-# long: a parameter a line, with what it means
 def train_classifier(
     model: nn.Module | None,  # images to logits; None: a fresh `CriticNet` with an output for each class
     bank,  # a `Bank` of all characters

@@ -159,7 +159,6 @@ def _auxiliary_parts(model, classes, lr, how, seed, where):
     return dict(head=head, second=_sgd(groups, lr, how.momentum))
 
 # %% ../../nbs/api/370_train_episodic.ipynb #27befe1a
-# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class LearnerTraining:
     "How a learner is trained; the defaults are 5-way 5-shot with 15 queries of each class, by Adam."
@@ -190,7 +189,6 @@ class LearnerTraining:
         return dict(task, way=way, n_query=task["n_query"]//self.way*way)
 
 # %% ../../nbs/api/370_train_episodic.ipynb #7663a586
-# long: a parameter a line, with what it means
 def train_learner(
     model: nn.Module | None,  # a learner, trained in place; None: a fresh ProtoNet for the bank's images
     bank,  # a `Bank` of training classes

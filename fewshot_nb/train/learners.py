@@ -29,7 +29,6 @@ from .maml import MAML
 from .schedules import staircase
 
 # %% ../../nbs/api/383_train_learners.ipynb #21e5c92a
-# long: each field is explained on a line of its own
 @dataclass(frozen=True)
 class TableLearner:
     "A learner of Tables 1-2, and how its paper trains it for 5-way tasks."
@@ -137,7 +136,6 @@ def embedded_bank(
     return Bank(z, bank.labels, bank.groups, bank.names, bank.group_names, bank.source)
 
 # %% ../../nbs/api/383_train_learners.ipynb #f459a970
-# long: a parameter a line, with what it means
 def train_table_learner(
     name: str,  # one of `TABLE_LEARNERS`
     bank,  # a `Bank` of base classes
@@ -182,7 +180,6 @@ def train_table_learner(
     return learner.to(device).eval(), state
 
 # %% ../../nbs/api/383_train_learners.ipynb #7f969fcf
-# long: one question, of some tasks and of many
 def reading_logits(
     learner: nn.Module,  # on its device, in evaluation mode
     bank,  # a `Bank` of images

@@ -148,7 +148,6 @@ def rehearsal(
     finally: _rehearsal.reset(token)
 
 # %% ../../nbs/api/350_train_loop.ipynb #dfd9f6dc
-# long: the steps of a rehearsal are read as a whole
 def _rehearse(told, step, state, last, settings, desc, watch, look):
     "Take a rehearsal's few steps and the last one; then the state says that all `last` of them are done."
     ambient, seconds, began = torch_rng(state.seed, "ambient").initial_seed() >> 1, [], time.perf_counter()
@@ -213,7 +212,6 @@ def _check_sound(state):
         _check_finite(dict(weights=math.nan), state)
 
 # %% ../../nbs/api/350_train_loop.ipynb #ca6bd00c
-# long: the loop is read as a whole, a parameter a line
 def run_steps(
     step,  # `step(state)` does one step and returns its loss, or a dict of named scalars
     state: State,  # what it changes
@@ -334,7 +332,7 @@ def epoch_batch(
     return torch.randperm(n, generator=torch_rng(seed, "epoch", epoch))[place*batch:(place + 1)*batch]
 
 # %% ../../nbs/api/350_train_loop.ipynb #f68ed0fa
-# long: each parameter is explained on a line of its own
+# long: a class that is whole in its cell
 class Watch:
     "Scores of a model on other data during its training, and the weights of the best one."
     def __init__(self,

@@ -61,7 +61,6 @@ def with_support_norms(
     return net
 
 # %% ../../nbs/api/380_train_maml.ipynb #a01bf354
-# long: a parameter a line, with what it means
 MAML_NORMS = {"support": "of the support", "query": "of the queries, as in MAML's first code",
               "transductive": "of support and queries", "running": "noted on training images"}
 
@@ -109,7 +108,6 @@ def adapt(
     return weights
 
 # %% ../../nbs/api/380_train_maml.ipynb #a4103280
-# long: what forward asks for, and forward
 def set_norms(
     net: nn.Module,  # with `SupportNorm`s
     norm: str,  # one of `MAML_NORMS`
@@ -164,7 +162,6 @@ def note_moments(
         m.mean.copy_(mean)
 
 # %% ../../nbs/api/380_train_maml.ipynb #ea2ab1b5
-# long: a parameter a line, with what it means
 def train_maml(
     model: nn.Module | None,  # the net inside, with `way` outputs; None: a fresh `CriticNet`
     bank,  # a `Bank` of training classes

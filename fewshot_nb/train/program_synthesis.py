@@ -19,7 +19,6 @@ from .bongard_solvers import drawing_threads, first_state, made_ahead
 from .loop import descend, run_steps
 
 # %% ../../nbs/api/410_train_program_synthesis.ipynb #b54b8b1d
-# long: each parameter is explained on a line of its own
 def train_synthesis(
     model: nn.Module,  # a `ProgramSynthesis`, `models.program_synthesis.synthesis_network(...)`; it is trained in place
     bank: PictureBank,  # whose pictures and programs are used
@@ -101,7 +100,6 @@ def _tenth_at_the_end(steps):
     return lambda step: 1. if step < .8*steps else .1
 
 # %% ../../nbs/api/410_train_program_synthesis.ipynb #7f38f189
-# long: each parameter is explained on a line of its own
 def train_attribute_classifier(
     model: nn.Module,  # an `AttributeClassifier`, trained in place
     bank: PictureBank,  # pictures of two classes

@@ -29,7 +29,6 @@ def _around_prototypes(bank, prototypes, how, batch, seed, steps, start):
         yield prototypes[t.classes], rest[t.query], t.query_labels
 
 # %% ../../nbs/api/375_train_proto_net.ipynb #0118877d
-# long: a parameter a line, with what it means
 def train_proto_net(
     model: nn.Module | None,  # images to embeddings; None: a fresh `CriticNet` for the bank's image size
     bank,  # a `Bank` of training classes
@@ -71,8 +70,14 @@ def _checked_prototypes(bank, prototypes, shot):
         raise InputError(f"A class has one prototype, but shot={shot} was asked for: "
                          "take shot=1 or support='sample'.")
     prototypes = torch.as_tensor(prototypes).cpu()
-    if prototypes.shape != (bank.classes,) or (bank.labels[prototypes] != torch.arange(bank.classes)).any():
-        raise InputError(f"prototypes must hold one sample of each of the {bank.classes} classes, in their order.")
+    if prototypes.shape != (bank.classes,):
+        raise InputError(f"prototypes has the shape {tuple(prototypes.shape)}, but there are {bank.classes} classes: "
+                         "give the number of one sample of each.")
+    there = (prototypes >= 0) & (prototypes < bank.n)
+    shown = torch.where(there, bank.labels[prototypes*there], -1)
+    if len(wrong := (shown != torch.arange(bank.classes)).nonzero()[:, 0]):
+        raise InputError(f"prototypes[{wrong[0]}]={prototypes[wrong[0]]} is no sample of class {wrong[0]}: "
+                         "give one sample of each class, in the order of the classes.")
     return prototypes
 
 # %% ../../nbs/api/375_train_proto_net.ipynb #58bde3d4

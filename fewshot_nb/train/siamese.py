@@ -74,7 +74,6 @@ def problem_loss(
     return dict(loss=F.cross_entropy(logits, labels), accuracy=(logits.argmax(1) == labels).float().mean())
 
 # %% ../../nbs/api/415_train_siamese.ipynb #98fbcb8a
-# long: a parameter a line, with what it means
 def train_siamese(
     model: nn.Module | None,  # a `Siamese`; None: a fresh one for the bank's image size
     bank,  # a `Bank` of training classes, at the net's image size

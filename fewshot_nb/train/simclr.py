@@ -191,7 +191,6 @@ def nt_xent(
     return F.cross_entropy(logits, partner)
 
 # %% ../../nbs/api/385_train_simclr.ipynb #c5162c3f
-# long: a parameter a line, with what it means
 def train_simclr(
     model: nn.Module | None,  # images to embeddings; None: a fresh `CriticNet` for the bank's image size
     bank,  # a `Bank` of training images; their labels are not looked at

@@ -70,7 +70,6 @@ def _evaluator(loss, seed, batches):
     return evaluate
 
 # %% ../../nbs/api/390_train_vae.ipynb #6c63a94d
-# long: a parameter a line, with what it means
 def train_generator(
     model: nn.Module | None,  # has `loss(x, annealing, generator) -> dict`; trained in place; None: a fresh `VAENS`
     bank: Bank,  # the images to learn from
@@ -209,7 +208,6 @@ def pair_tables(
     return table, prototypes
 
 # %% ../../nbs/api/390_train_vae.ipynb #cddb0760
-# long: a parameter a line, with what it means
 def train_pairs(
     model: nn.Module | None,  # has `loss(images, prototypes, generator)`; trained in place; None: a fresh `VAESTN`
     bank: Bank,  # the images to learn from

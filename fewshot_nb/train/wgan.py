@@ -32,7 +32,6 @@ class AdversarialTraining:
     compile: str = "off"  # one of `train.compiling.COMPILE`; dropout then falls on other units
 
 # %% ../../nbs/api/400_train_wgan.ipynb #5e87d37b
-# long: a parameter a line, with what it means
 def train_adversarial(
     model: nn.Module | list | None,  # a `DAGAN`, or several of one shape; trained in place; None: a fresh one
     bank: Bank,  # the images to learn from

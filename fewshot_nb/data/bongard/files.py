@@ -72,7 +72,7 @@ def load_problems(
     return BongardProblems(pictures, d["kinds"], names, concepts, d["split"], counted)
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #2fcf2ac2
-# long: each parameter is explained on a line of its own
+# long: one picture from outside, and many of them
 _WIDEST = 4096  # pixels a side of a picture from outside
 
 def read_drawing(
@@ -186,7 +186,6 @@ def _check_programs(name, sides, parse):
     except InputError as e: raise InputError(f"The programs of {name!r} cannot be drawn: {e}") from None
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #c5d482d2
-# long: every fault of a folder is named before a picture is read
 def read_released(
     folder,  # the folder ShapeBongard_V2
     check: bool = False,  # True: look at every program and for every picture now, not when it is asked for

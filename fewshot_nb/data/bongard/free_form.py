@@ -65,7 +65,6 @@ def _draft(random, size):
     return _Drafts(kind, turn, stroke, size)
 
 # %% ../../../nbs/api/165_data_bongard_free_form.ipynb #48f8c532
-# long: each parameter is explained on a line of its own
 _REACH = 4.6  # units: so that scale 140 fits the canvas in any direction
 
 def count_up(

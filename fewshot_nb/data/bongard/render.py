@@ -160,7 +160,6 @@ def rasterise(
     return paper
 
 # %% ../../../nbs/api/145_data_bongard_render.ipynb #d759f984
-# long: each parameter is explained on a line of its own
 class Pictures(NamedTuple):
     "Programs and poses of many images."
     actions: Actions  # packed shapes

@@ -60,7 +60,6 @@ def _dots(w, z, first, out):
             out[k, i], out[k, i1], out[k, i2], out[k, i3] = a0, a1, a2, a3
 
 # %% ../../../nbs/api/460_inference_kernels_common.ipynb #d8f6bc31
-# long: twenty sums side by side
 @_jit
 def _dots_by_five(w, z, k, out):
     "The same for five classes from `k` on, four samples at a time: nine loads for twenty products."

@@ -318,7 +318,6 @@ def _unmix(P, n, C, G):
         for d in range(len(Gj)): Gj[d] *= scale
 
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #4e1d0a06
-# long: from the inner products to the inverse, step by step
 @_jit
 def _join(new, m, gram, K, C, R, S, w, V, G, strip):
     "Take the samples `new` after m others: columns of K, rows of R, S = R'R; w, V, G, strip are buffers."

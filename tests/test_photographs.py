@@ -1,0 +1,235 @@
+"Folders of photographs at the door: what is wrong is told in one sentence before any work; real sets and networks."
+import io, tarfile, warnings, zipfile
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from fewshot_nb.cli.main import app
+from fewshot_nb.core import InputError
+from fewshot_nb.data import at_hand, embedding
+from fewshot_nb.data.at_hand import images_at_hand
+from fewshot_nb.data.image_sets import decoded, image_place, images_that_stand_in, looked_through, places_of_classes
+from fewshot_nb.data.photographs import Bank  # with `from_folder`
+
+def jpeg(seed=0, size=(32, 40), mode="RGB"):
+    pixels = np.random.default_rng(seed).integers(0, 255, (*size, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(buffer, "jpeg")
+    return buffer.getvalue()
+
+@pytest.fixture
+def own(tmp_path, cache):
+    "A folder of one's own that can make tasks: 5 classes of 20 images in each of three parts."
+    content = jpeg()
+    for part in ("base", "val", "novel"):
+        for c in range(5):
+            folder = tmp_path/"own"/part/f"{part}{c}"
+            folder.mkdir(parents=True)
+            for k in range(20): (folder/f"{k:02}.jpg").write_bytes(content)
+    return tmp_path/"own"
+
+def zipped(folder, *more):
+    "The folder as an archive beside it, with more files, `(path inside, bytes)`."
+    archive = folder.with_suffix(".zip")
+    with zipfile.ZipFile(archive, "w") as z:
+        for file in sorted(folder.rglob("*.jpg")): z.write(file, file.relative_to(folder))
+        for path, content in more: z.writestr(path, content)
+    return archive
+
+def spoil(folder):
+    "One file that is no image and one that breaks off in the middle."
+    (folder/"base/base1/07.jpg").write_bytes(b"no image")
+    whole = jpeg()
+    (folder/"novel/novel3/05.jpg").write_bytes(whole[:len(whole)*2//3])
+
+def opened(images, out):
+    "Open an experiment on photographs, whose worker must not be reached."
+    from fewshot_nb.engine.experiment import open_experiment
+    def worker(setting): raise AssertionError("a setting was run")
+    return open_experiment("exp_base_training", worker, images=str(images), data="auto", out=out, jobs=1)
+
+WRONG = {
+    "broken": (spoil, "2 of 300 images of '.*own' cannot be read, the first is 'base/base1/07.jpg' .it is no image.: "
+                      "mend or remove them.$"),
+    "small": (lambda f: (f/"val/val2/03.jpg").write_bytes(jpeg(size=(27, 60))),
+              "1 of 300 images of '.*own' are smaller than 28 x 28 pixels, the first is 'val/val2/03.jpg' with a side "
+              "of 27: enlarge them beforehand, or remove them.$"),
+    "loose": (lambda f: (f/"3.jpg").write_bytes(jpeg()), "The image '3.jpg' lies in no folder of a class"),
+    "overlap": (lambda f: (f/"novel/novel1").rename(f/"novel/base1"), "'base1' lies in two parts, base and novel"),
+    "few": (lambda f: (f/"novel/novel1/03.jpg").unlink(), "The novel part .* 'novel1', with 19 images"),
+    "no parts": (lambda f: [(f/p).rename(f/f"my_{p}") for p in ("base", "val", "novel")], "own' has no base classes")}
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_folder_or_archive_is_refused_before_a_setting_is_run(what, own, tmp_path):
+    change, words = WRONG[what]
+    change(own)
+    for place in (own, zipped(own)):
+        with pytest.raises(InputError, match=words.replace("own'", f"{place.name}'")) as e:
+            opened(place, tmp_path/"out")
+        assert "\n" not in str(e.value) and "=True" not in str(e.value) and not (tmp_path/"out").exists()
+
+def test_a_path_that_leaves_an_archive_is_refused_before_a_setting_is_run(own, tmp_path):
+    evil = zipped(own, ("../../00.jpg", jpeg()))
+    with pytest.raises(InputError, match="^'own.zip' holds the path '../../00.jpg', which leaves its folder"):
+        opened(evil, tmp_path/"out")
+    assert not (tmp_path/"out").exists()
+
+def test_the_command_says_it_in_one_sentence(own, tmp_path, monkeypatch, capsys):
+    from fewshot_nb.cli.main import main
+    monkeypatch.chdir(tmp_path)
+    spoil(own)
+    with pytest.raises(SystemExit):
+        main(["run", "exp_base_training", "-p", "images=own", "-p", f"out={tmp_path/'out'}", "-p", "jobs=1"])
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("fewshot_nb: 2 of 300 images of ") and told.endswith("no image): mend or remove them.")
+
+def test_images_are_decoded_once_until_a_file_changes(own, monkeypatch):
+    assert images_at_hand(str(own)) == str(own)
+    archive = zipped(own)
+    assert images_at_hand(str(archive)) == str(archive)
+    from fewshot_nb.data import image_sets
+    seen, read = [], image_sets._read_image
+    monkeypatch.setattr(image_sets, "_read_image", lambda file, *more: seen.append(file[0]) or read(file, *more))
+    assert len(looked_through(own)) == 300 and not seen
+    images_at_hand(str(own)), images_at_hand(str(archive))
+    assert not seen
+    spoil(own)
+    with pytest.raises(InputError, match="2 of 300"): images_at_hand(str(own))
+    assert len(seen) == 300
+
+def test_the_least_side_is_what_the_smallest_profile_reads(own):
+    from fewshot_nb.engine.experiment import find_experiment
+    sides = set()
+    for name in ("exp_base_training", "exp_learners", "exp_protonet_search"):
+        e = find_experiment(name)
+        for profile in e.profiles:
+            for s in e.grid(profile, 0): sides |= {s[k] for k in ("image_size", "crop", "side", "seen") if s.get(k)}
+    assert min(sides) == at_hand._LEAST
+    (own/"val/val2/03.jpg").write_bytes(jpeg(size=(20, 60)))
+    with images_that_stand_in(): images_at_hand(str(own))  # a rehearsal judges no pixel
+    with pytest.raises(InputError, match="choose a smaller size or profile"): Bank.from_folder(own, "val", 28)
+
+@pytest.mark.parametrize("kind", ["jpeg", "progressive", "png", "webp", "gif", "cmyk"])
+def test_a_coarse_decode_finds_the_damage_that_a_whole_one_finds(kind):
+    image, buffer = Image.effect_noise((90, 70), 60).convert("CMYK" if kind == "cmyk" else "RGB"), io.BytesIO()
+    image.save(buffer, "jpeg" if kind in ("progressive", "cmyk") else kind, progressive=kind == "progressive")
+    whole = buffer.getvalue()
+    cut = [(str(k), whole[:k]) for k in range(0, len(whole), max(1, len(whole)//80))]
+    flipped = [(f"flipped {k}", whole[:k] + bytes([whole[k] ^ 255]) + whole[k + 1:]) for k in range(0, len(whole), 97)]
+    coarse, fine = ([bool(r.why) for r in decoded([*cut, *flipped, ("whole", whole)], size)] for size in (0, 16))
+    assert coarse == fine and all(coarse[:len(cut) - 1]) and not coarse[-1]
+
+# ---- embedding
+
+class Means(torch.nn.Module):
+    "The mean colour."
+    def forward(self, x): return x.mean((2, 3))
+
+def embed(folder, out, *more, code=0):
+    line = ["embed", folder, "--model", "torchvision:resnet18", "--weights", "random", "--out", out, "--device", "cpu"]
+    done = CliRunner().invoke(app, list(map(str, (*line, *more))), catch_exceptions=False)
+    assert done.exit_code == code, done.output
+
+@pytest.fixture
+def quick(monkeypatch):
+    "A backbone that costs nothing, and the paths that it has seen."
+    from torchvision import transforms as t
+    shown = t.Compose([t.Resize(8), t.CenterCrop(8), t.ToTensor()])
+    monkeypatch.setattr(embedding, "backbone_from", lambda model, weights: (Means(), shown))
+    seen, real = [], embedding._embedded
+    def counted(backbone, transform, folder, paths, *more):
+        seen.extend(paths)
+        return real(backbone, transform, folder, paths, *more)
+    monkeypatch.setattr(embedding, "_embedded", counted)
+    return seen
+
+def test_broken_images_are_counted_before_the_network_works(own, tmp_path, quick):
+    spoil(own)
+    words = "^2 of 300 images of .* cannot be read, the first is 'base/base1/07.jpg' .it is no image.: mend or remove"
+    with pytest.raises(InputError, match=words): embed(own, tmp_path/"f.npz")
+    (own/"base/base1/07.jpg").write_bytes(jpeg())  # now only the one that breaks off in the middle
+    words = "^1 of 300 images of .* the first is 'novel/novel3/05.jpg' .image file is truncated .*--skip-broken.$"
+    with pytest.raises(InputError, match=words): embed(own, tmp_path/"f.npz")
+    assert not quick and not (tmp_path/"f.npz").exists()
+    with pytest.warns(UserWarning, match="^1 of 300 .*; they are left out.$"):
+        embed(own, tmp_path/"f.npz", "--skip-broken")
+    found = np.load(tmp_path/"f.npz")
+    assert len(quick) == 299 and found["features"].shape == (299, 3) and "novel/novel3/05.jpg" not in found["paths"]
+    assert Counter(found["split"].tolist()) == dict(base=100, validation=100, novel=99)
+
+def test_with_nothing_left_there_is_nothing_to_embed(tmp_path, quick):
+    (tmp_path/"all/ant").mkdir(parents=True)
+    (tmp_path/"all/ant/1.jpg").write_bytes(jpeg()[:200])
+    with pytest.raises(InputError, match="1 of 1 images .*there is nothing to embed"):
+        embed(tmp_path/"all", tmp_path/"f.npz", "--skip-broken")
+
+def test_conversions_are_told_once_and_alike(own, tmp_path, quick, monkeypatch):
+    monkeypatch.setattr(embedding, "PART", 64)  # in several parts, and still once
+    (own/"base/base0/00.jpg").write_bytes(jpeg(mode="L"))
+    (own/"val/val0/00.jpg").write_bytes(jpeg(mode="CMYK"))
+    Image.fromarray(np.full((50, 50), 300, np.uint16)).save(own/"val/val0/deep.png")
+    frames = [Image.new("RGB", (50, 50), colour) for colour in ("red", "blue")]
+    frames[0].save(own/"novel/novel0/two.gif", save_all=True, append_images=frames[1:])
+    said = []
+    for read in (lambda: embed(own, tmp_path/"f.npz"), lambda: Bank.from_folder(own, size=16)):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            read()
+        said.append([str(w.message) for w in told if "converted" in str(w.message)])
+    assert [len(s) for s in said] == [1, 1]
+    for (sentence,) in said:
+        assert sentence.startswith("4 of 302 images of ") and "were converted to 8-bit colour" in sentence
+        assert all(kind in sentence for kind in ("1 grey", "1 CMYK", "1 16-bit", "1 animated"))
+    assert len(quick) == 302
+
+@pytest.mark.parametrize("above", ["", "{part}/"])
+def test_a_class_list_is_understood_alike(above, own, tmp_path, quick):
+    other = dict(base="base", val="novel", novel="val")  # the list has the last word
+    lines = [f"{above.format(part=p)}{p}{c},{other[p]}" for p in other for c in range(5)]
+    (tmp_path/"split.csv").write_text("\n".join(["class,part", *lines]))
+    embed(own, tmp_path/"f.npz", "--split", tmp_path/"split.csv")
+    found = np.load(tmp_path/"f.npz")
+    for part in ("base", "validation", "novel"):
+        bank = Bank.from_folder(own, part, 16, split=tmp_path/"split.csv")
+        labels, counts = np.unique(found["labels"][found["split"] == part], return_counts=True)
+        assert labels.tolist() == bank.names and counts.tolist() == bank.counts.tolist() == [20]*5
+    assert {line.split(",")[0] for line in lines} == set(found["labels"].tolist())
+
+def test_weights_that_are_not_there_are_not_called_damaged(own, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = ["embed", str(own), "--model", "nosuch.safetensors", "--out", "f.npz"]
+    with pytest.raises(InputError, match="^There is no file of weights at 'nosuch.safetensors': check the path.$"):
+        CliRunner().invoke(app, line, catch_exceptions=False)
+    (tmp_path/"nosuch.safetensors").write_text("nothing")
+    with pytest.raises(InputError, match="is not a whole safetensors file .*: copy or train it anew.$"):
+        CliRunner().invoke(app, line, catch_exceptions=False)
+
+# ---- the real archive, and the published networks
+
+def test_the_parts_of_tiny_tiered_share_no_class_and_no_super_class(shared):
+    "The names in the archive beside its list; no image is decoded."
+    from fewshot_nb.data.photographs import _list_of, find_photographs
+    place = find_photographs("tiny_tiered", shared/"data")
+    with tarfile.open(place) as tar: paths = [m.name for m in tar if m.isfile() and m.name.endswith(".JPEG")]
+    places = [image_place(p, wordnet=True) for p in paths]
+    in_archive = {c: p.part for c, p in places_of_classes(places).items()}  # refuses a class in two parts
+    part_of, group_of = _list_of("tiny_tiered", place)
+    assert in_archive == part_of and set(group_of) == set(part_of)
+    assert Counter(part_of.values()) == dict(base=61, validation=17, novel=45)
+    groups = {part: {group_of[c] for c in part_of if part_of[c] == part} for part in ("base", "validation", "novel")}
+    assert {part: len(g) for part, g in groups.items()} == dict(base=17, validation=6, novel=8)
+    assert len(set.union(*groups.values())) == 17 + 6 + 8
+    assert min(Counter(p.name for p in places).values()) >= 5 + 15
+
+@pytest.mark.parametrize("name, dim", [("wrn28-10", 640), ("resnet12", 640), ("resnet18-3x3", 512)])
+def test_a_published_network_says_its_numbers(name, dim):
+    from fewshot_nb.models.residual import photograph_backbone
+    net = photograph_backbone(name, (3, 32, 32)).eval()
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode(): z = net(x)
+    assert z.shape == (2, dim) and z.dtype == torch.float32 and z.isfinite().all()
+    assert (z[0] - z[1]).abs().max() > 1e-4  # not the same for every image
