@@ -293,7 +293,8 @@ def test_dry_run_tells_jobs_and_hours(said, tmp_path):
     done = work(e.grid("smoke")[0]) + sum(map(work, committed))
     assert hours == pytest.approx(seconds/3600/4*sum(map(work, e.grid("paper")))/done, rel=1e-3)
 
-def test_the_list_and_the_ledger(said):
+def test_the_list_and_the_ledger(said, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # nothing wraps
     out, _ = said("list")
     names, lines = experiments.experiment_names(), out.splitlines()
     assert [sum(line.startswith(f"  {name} ") for line in lines) for name in names] == [1]*len(names)
