@@ -220,7 +220,7 @@ def shortcut_table(
     return pd.DataFrame(lines).set_index(["rule", "solver"])
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #921def44
-RULE_COLOURS = dict(paper="orange", balanced="blue", counterbalanced="green")  # in the order of tables and figures
+RULE_COLOURS = dict(paper="orange", balanced="blue", counterbalanced="green")  # the order of tables and figures
 
 def _draw_part(ax, table, part, pair):
     "The solvers on one part, a mark for each rule."
@@ -266,6 +266,6 @@ def network_curves(
             ax.axhline(50, color="black", lw=.8, ls=":", label="chance")
             ax.set_title(title)
         axes[0].set_ylabel("sorted rightly (%)")
-        fig.supxlabel("steps of 64 pictures" if table.batch.eq(64).all() else "steps", fontsize=8.5)
+        fig.supxlabel("training steps", fontsize=8.5)
         fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8.5)
     return fig

@@ -19,6 +19,7 @@ from ..core import InputError, choose, content_digest, settings_from
 from ..data.features import Features, features as read_features
 from ..engine.results import committed_rows
 from ..evaluation.evaluate import evaluate
+from ..papers import published_claims
 from ..plots import COLOURS, style
 from ..samplers import TaskSpec
 from .named_features import data_folder, named_features
@@ -265,11 +266,13 @@ def time_front(
     return ax.figure
 
 # %% ../../nbs/api/858_studies_ranks.ipynb #f260cf69
-_INNER_END = {"R1": "..0.7", "R2": "0.7..", "R4": "..0.7", "R5": "0.7.."}  # of the range that a claim gives tau
+def _inner_end(id):
+    "The range that a claim gives tau, without the end at -1 or 1, which no tau can pass."
+    return published_claims("fewshot_nb").set_index("id").expected[id].removeprefix("-1").removesuffix("1")
 
 def _tau_measure(id, taus):
     "The mean of a tau of each bank, with as much of its interval as tau can reach."
-    mean, found = mean_estimate(taus), apply_rule("range", taus, _INNER_END[id], "")
+    mean, found = mean_estimate(taus), apply_rule("range", taus, _inner_end(id), "")
     mean = mean._replace(low=max(mean.low, -1.), high=min(mean.high, 1.))
     return Measure(mean, unit="banks", false_pass=found.false_pass, power=found.power)
 
