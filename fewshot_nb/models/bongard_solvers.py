@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SIDE_SHOTS', 'SOLVERS', 'ResNet15', 'BongardSolver', 'support_sides', 'BongardProtoNet', 'MetaBaseline',
            'two_class_svm', 'MetaOptNet', 'ANIL', 'SNAIL', 'WReN', 'CNNBaseline', 'bongard_solver',
-           'solver_computed_in']
+           'solver_computed_in', 'exchange_error']
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #a20dba1d
 import torch
@@ -326,3 +326,17 @@ def solver_computed_in(
     computed_in(solver.net, precision)
     if hasattr(solver, "body"): computed_in(solver.body, precision)
     return solver
+
+# %% ../../nbs/api/315_models_bongard_solvers.ipynb #13872d0d
+@torch.no_grad()
+def exchange_error(
+    solver: BongardSolver,  # in evaluation mode
+    support: Float[Tensor, "task 12 1 H W"],  # as a solver takes it
+    query: Float[Tensor, "task query 1 H W"],  # pictures to be sorted
+) -> float:  # 0: the answers change places with the sides; 1: as far from it as from nothing
+    "How far a solver's logit difference is from being reversed when the sides of the support change places."
+    def difference(shown):
+        told = solver(shown, query).double()
+        return told[..., 1] - told[..., 0]
+    here, there = difference(support), difference(torch.cat([support[:, SIDE_SHOTS:], support[:, :SIDE_SHOTS]], 1))
+    return float((here + there).norm()/(here.norm() + there.norm()).clamp_min(1e-12))

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'official_shapes_folder', 'bongard_source',
-           'solver_problem_flops', 'product_rate', 'grid_operations', 'SolverSettings', 'solver_row', 'ControlSettings',
-           'control_row', 'printed_accuracies', 'people_accuracies', 'accuracy_unit', 'accuracy_interval',
-           'accuracy_error', 'solver_gate', 'solver_table', 'solver_ends', 'solver_panels', 'solver_curves',
-           'size_panels', 'solver_measures', 'with_widths_of', 'size_measures', 'control_table', 'control_measures',
-           'attribute_curves', 'heads_panel', 'parameter_counts', 'bongard_counts']
+           'solver_problem_flops', 'product_rate', 'grid_operations', 'SolverSettings', 'stem', 'solver_row',
+           'ControlSettings', 'control_row', 'printed_accuracies', 'people_accuracies', 'accuracy_unit',
+           'accuracy_interval', 'accuracy_error', 'solver_gate', 'solver_table', 'solver_ends', 'solver_panels',
+           'solver_curves', 'size_panels', 'solver_measures', 'with_widths_of', 'size_measures', 'control_table',
+           'control_measures', 'attribute_curves', 'heads_panel', 'parameter_counts', 'bongard_counts']
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #e0212df3
 import functools, json, os, tempfile, time
@@ -121,6 +121,7 @@ class SolverSettings:
     optimizer: str = "sgd"  # or "adam"
     first_scale: float = 0.  # of the logits, before it is learned; 0: the solver's own, as published
     scale: float = 1.  # share of the 12,000 problems
+    rule: str = "balanced"  # how abstract problems are drawn: `data.bongard.benchmark.ABSTRACT_RULES`
     moco_steps: int = 100_000  # for pre-training
     moco_batch: int = 128  # pictures a step
     moco_length: int = 65_536  # pictures in the queue
@@ -131,7 +132,8 @@ class SolverSettings:
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #b2dc68eb
 @functools.lru_cache(2)
-def _benchmark(variant, seed, shapes, scale): return bongard_benchmark(seed, shapes, variant, scale)
+def _benchmark(variant, seed, shapes, scale, rule="balanced"):
+    return bongard_benchmark(seed, shapes, variant, scale, rule)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #ed4b169d
 def _pretrain(s, model, bank, device, file):
@@ -162,6 +164,12 @@ def _speed(s, state, device):
 # %% ../../nbs/api/840_studies_bongard.ipynb #6fb179ae
 _OWN_CONCEPTS = "FF", "BA"  # parts whose every problem is a concept of its own
 
+def stem(
+    concept,  # as a problem names it, say "not convex"
+):
+    "A concept without its negations."
+    return concept.replace("not ", "")
+
 def _accuracies(model, parts, size, device):
     "Accuracy in % of a solver on each of `parts`, and its standard errors over problems and over concepts."
     row = {}
@@ -170,8 +178,9 @@ def _accuracies(model, parts, size, device):
         shares = 100*solved_shares(model, part.bank(size, device)).numpy()
         row[name], row[f"{name}_se"] = clustered_mean(shares)
         if name in ("train", *_OWN_CONCEPTS): continue
-        row[f"{name}_se_concepts"] = clustered_mean(shares, part.concepts)[1]
-        row[f"{name}_concepts"] = len(np.unique(part.concepts))
+        stems = [stem(c) for c in part.concepts]
+        row[f"{name}_se_concepts"] = clustered_mean(shares, stems)[1]
+        row[f"{name}_concepts"] = len(set(stems))
     return row
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #df47b908
@@ -211,6 +220,12 @@ def _train_and_test(s, model, bank, parts, some, device, file):
         return _accuracies(model, parts, s.size, device)
     return _in_stretches(s.steps, until, judge, parts, file, repr(s))
 
+# %% ../../nbs/api/840_studies_bongard.ipynb #60ae8b9a
+def _counterbalanced_parts(seed, shapes, scale):
+    "The parts whose concepts are attributes, drawn so that they ask for absence as often as for presence."
+    problems = _benchmark("full", seed, shapes, scale, "counterbalanced")
+    return {f"{name}_counterbalanced": problems.part(TEST_PARTS[name]) for name in ("CM", "NV")}
+
 # %% ../../nbs/api/840_studies_bongard.ipynb #16c242d4
 def solver_row(
     setting: dict,  # see `SolverSettings`
@@ -219,11 +234,14 @@ def solver_row(
     device="auto",  # where to compute
     problem_seed: int = 0,  # of the problems
 ) -> dict:  # `train` and the variant's `FF`, `BA`, `CM`, `NV` in %, with `_se`; CM, NV `_se_concepts`; `curve`
-    "Train a solver and test it: one row of Table 2 or 3 of Nie et al. (2020)."
+    """Train a solver and test it: one row of Table 2 or 3 of Nie et al. (2020). Trained by the paper's rule of drawing
+    it is tested on counterbalanced concepts, too."""
     s, device = settings_from(SolverSettings, setting, renamed=dict(rate="lr")), find_device(device)
     choose(s.method, list(SOLVERS), "method")
-    problems = _benchmark(s.variant, problem_seed, official_shapes_folder(data), s.scale)
-    def file(what): return folder and Path(folder)/f"{s.variant}-{s.method}-{s.norms}-{s.alpha:g}-{s.seed}.{what}.pt"
+    shapes = official_shapes_folder(data)
+    problems = _benchmark(s.variant, problem_seed, shapes, s.scale, s.rule)
+    name = f"{s.variant}-{s.rule}-{s.method}-{s.norms}-{s.alpha:g}-{s.seed}"
+    def file(what): return folder and Path(folder)/f"{name}.{what}.pt"
     train = problems.part("train")
     model, bank = bongard_solver(s.method, 1/s.alpha, s.seed), train.bank(s.size, device)
     _set_up(model, s)
@@ -231,6 +249,7 @@ def solver_row(
     row = _pretrain(s, model, bank, device, file)
     def some(n, why): return train.part(rng(problem_seed, why).permutation(len(train))[:n])
     parts = dict(train=some(600, "seen"), **{name: problems.part(part) for name, part in TEST_PARTS.items()})
+    if s.rule == "paper": parts |= _counterbalanced_parts(problem_seed, shapes, s.scale)
     _, state, found, curve = _train_and_test(s, model, bank, parts, some(s.renewed, "renewed"), device, file("solver"))
     return dict(row, **found, **_speed(s, state, device), curve=json.dumps(curve), problems=len(train))
 
