@@ -143,7 +143,8 @@ class Comparison:
     @property
     def title(self) -> str:
         "What was compared, in a line."
-        return " and ".join(self.backbones) + " on the same tasks"
+        *others, last = self.backbones
+        return f"{', '.join(others)} and {last} on the same tasks"
 
     def __repr__(self): return "\n\n".join([self.title, *(t.text() for t in self.tables)])
 
