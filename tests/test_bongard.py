@@ -1,5 +1,6 @@
 """Bongard problems: what positives share and negatives lack, nothing that tells the answer, and the
 same problems for ever."""
+import functools
 import hashlib
 import json
 import warnings
@@ -99,6 +100,11 @@ def test_nothing_but_the_concept_tells_the_side():
         assert (t.query % 14 // 7 == t.query_labels).all() and (t.support % 14 // 7 == t.support_labels).all()
     assert torch.equal(bongard_tasks(some.bank(32), [7, 3], draw=1).query, t.query[[7, 3]])
 
+@functools.cache
+def five_abstract(folder):
+    "Five problems of each concept, drawn once: two tests look at their pictures."
+    return abstract_problems(5, 3, folder)
+
 @pytest.mark.parametrize("source", ["own", "official"])
 def test_a_picture_alone_does_not_tell_its_side(source, request):
     """Strokes, scale, place, heading and ink of single pictures: a shallow learner stays at chance,
@@ -106,7 +112,7 @@ def test_a_picture_alone_does_not_tell_its_side(source, request):
     folder = None if source == "own" else str(request.getfixturevalue("shared")/"data"/"bongard_logo")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for some in (abstract_problems(5, 3, folder), basic_problems(600, 3, folder)):
+        for some in (five_abstract(folder), basic_problems(600, 3, folder)):
             x = picture_nuisances(some)
             for columns in (x[:, :11], x[:, :5], x[:, 5:10], x[:, 10:11]):
                 share, half = side_told(columns)
@@ -298,7 +304,7 @@ def test_programs_of_single_pictures_are_evened_out(source, request):
     folder = None if source == "own" else str(request.getfixturevalue("shared")/"data"/"bongard_logo")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ours, paper = (abstract_problems(5, 3, folder, balanced=balanced) for balanced in (True, False))
+        ours, paper = five_abstract(folder), abstract_problems(5, 3, folder, balanced=False)
     told, half = side_told(program_statistics(ours))
     assert told < 54 < side_told(program_statistics(paper))[0] - 2, told
     assert np.array_equal(picture_nuisances(ours)[:, 11:], program_statistics(ours))

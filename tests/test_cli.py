@@ -247,6 +247,20 @@ def test_results_that_cannot_be_written(refused, tmp_path, monkeypatch):
     monkeypatch.setattr(core.tempfile, "TemporaryFile", forbidden)
     assert "Permission denied" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path/"out")
 
+def test_results_that_cannot_be_read(refused, tmp_path, monkeypatch):
+    "A folder that is not there, and one that one who is not root may not look into, or not write to."
+    assert "under 'nowhere': run it first, or name the folder" in refused("results", "exp_beta", "--out", "nowhere")
+    rows_of_beta(tmp_path/"out")
+    def forbidden(*args, **kwargs): raise PermissionError(13, "Permission denied")
+    for locked in (tmp_path/"out", tmp_path/"out/exp_beta"):
+        with monkeypatch.context() as m:
+            m.setattr(os, "access", lambda folder, _: str(folder) != str(locked))
+            words = refused("results", "exp_beta", "--out", tmp_path/"out")
+        assert f"Cannot read the folder {str(locked)!r}" in words and "ask its owner" in words and "--out" in words
+    monkeypatch.setattr(core.tempfile, "TemporaryFile", forbidden)
+    words = refused("results", "exp_beta", "--out", tmp_path/"out")
+    assert f"Cannot write to the folder '{tmp_path}/out/exp_beta/" in words and "choose another out" in words
+
 def test_a_full_disk(refused, tmp_path):
     rows_of_beta(tmp_path/"out")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

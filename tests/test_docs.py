@@ -293,12 +293,15 @@ def shown_words(output):
     if "text/html" in data: return BeautifulSoup("".join(data["text/html"]), "html.parser").get_text(" ")
     return "".join(output.get("text", ())) + "".join(data.get("text/plain", ()))
 
+@functools.cache
 def shown_tables():
     "(notebook's stem, cell's id, table) of every table that is not in a form of its own: verdicts, the front door's."
+    found = []
     for path, id, output in shown_outputs():
         html = "".join(output.get("data", {}).get("text/html", ""))
         if "<table" not in html or ".35em" in html or "white-space:nowrap" in html: continue
-        for table in BeautifulSoup(html, "html.parser").find_all("table"): yield path, id, table
+        found += [(path, id, table) for table in BeautifulSoup(html, "html.parser").find_all("table")]
+    return found
 
 def columns_of(table):
     "The cells of each column; a cell that reaches over several rows stands in each of them."
@@ -370,6 +373,30 @@ def test_experiment_pages_fold_their_code():
             source = "".join(cell["source"])
             folded = re.search(r"^#\| (code-fold: true|echo: false|hide)", source, re.M)
             assert cell["cell_type"] != "code" or folded, source
+
+def named_profiles(source):
+    "The profiles that the comment of `profile: str = ...` names, on its line or those right above; what is said last."
+    found = re.search(r"^((?:#(?!\|).*\n)*)profile: str = \S+ *(#.*)?$", source, re.M)
+    said = " ".join(line.lstrip("# ") for line in [*found[1].splitlines(), found[2] or ""]).strip()
+    names, _, last = said.removeprefix("a row of settings: ").partition("; ")
+    return sorted(re.sub(r" \(.*\)", "", names).split(", ")), last
+
+def test_what_is_a_named_profile():
+    beside = '#| x: y\nprofile: str = "a"  # b, a (see below); or committed'
+    above = '# a row of settings: b,\n# a; committed: c\nprofile: str = "a"'
+    assert named_profiles(beside) == (["a", "b"], "or committed")
+    assert named_profiles(above) == (["a", "b"], "committed: c")
+    assert named_profiles('profile: str = "a"\nseed: int = 0  # b; or committed') == ([""], "")
+
+@pytest.mark.parametrize("path", sorted((root/"nbs").glob("exp_*.ipynb")), ids=lambda p: p.stem)
+def test_the_comment_of_a_profile_names_all_of_them(path):
+    "Those of the front matter and no other, and that the committed rows can be shown."
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    front, = [yaml.safe_load("".join(c["source"]).strip("-\n")) for c in cells if c["cell_type"] == "raw"]
+    source, = ["".join(c["source"]) for c in cells if "parameters" in c["metadata"].get("tags", ())]
+    names, last = named_profiles(source)
+    assert names == sorted(front["profiles"]) and re.match("(or )?committed", last), (
+        f"the comment of profile: {', '.join(front['profiles'])}; or committed")
 
 def test_experiment_pages_say_how_they_were_made():
     "By code, from the committed rows: profile, data, seeds, day, machine, command."

@@ -1,4 +1,5 @@
 "The features that come with the package: they are what the shipped network says, and other code finds its accuracy."
+import re
 import tarfile
 
 import numpy as np
@@ -51,6 +52,12 @@ def test_numpy_finds_the_accuracy_of_the_card(found):
             right.append((distance.argmin(1) == np.repeat(np.arange(5), 15)).mean())
         error = np.hypot(np.std(right)/600**.5, float(card[f"novel_{name}_shot_se"]))
         assert abs(np.mean(right) - float(card[f"novel_{name}_shot"])) < 4*error
+
+def test_files_that_cards_name_are_in_the_package():
+    named = [(card, file) for card in sorted(own_folder().glob("*.md"))
+             for file in re.findall(r"`((?:features|banks)/[^`]+)`", card.read_text(encoding="utf-8"))]
+    assert (WEIGHTS.with_suffix(".md"), f"banks/{WEIGHTS.stem}.npz") in named
+    assert not [f"{card.name}: {file}" for card, file in named if not (own_folder().parent/file).is_file()]
 
 def test_they_are_named_by_a_word(found):
     "Base classes are not among them, and a word that is none is a file that is not there."

@@ -2,8 +2,6 @@
 and experiments compared with themselves."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 import torch
 from scipy.stats import kstest
 
+from fewshot_nb.cli.main import main
 from fewshot_nb.engine import determinism
 from fewshot_nb.engine.determinism import tensor_fingerprint
 from fewshot_nb.models.core import parameter_count
@@ -227,7 +226,7 @@ table = experiments.find_experiment({path!r}).rows(worker, profile, rows, out, s
 PARAMETERS = 'profile: str = "smoke"\ndata: str = "auto"\ndevice: str = "cpu"\nseed: int = 0\n'
 PARAMETERS += 'jobs: int = 1\nout: str = "runs/results"\nrows: str | list = "all"\n'
 
-def test_check_determinism_names_columns_and_rows(tmp_path):
+def test_check_determinism_names_columns_and_rows(tmp_path, monkeypatch, capsys):
     path = tmp_path/"exp_mine.ipynb"
     cell = lambda source, kind="code", **m: dict(
         cell_type=kind, metadata=m, source=source,
@@ -240,11 +239,11 @@ def test_check_determinism_names_columns_and_rows(tmp_path):
                  metadata=dict(kernelspec=dict(name="python3", display_name="python3", language="python")),
                  nbformat=4, nbformat_minor=4))
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "fewshot_nb", "check-determinism", str(path)], capture_output=True,
-        text=True, cwd=tmp_path, timeout=600)
-    assert done.returncode == 1, done.stderr
-    head, columns, row = done.stdout.strip().splitlines()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended: main(["check-determinism", str(path)])
+    said = capsys.readouterr()
+    assert ended.value.code == 1, said.err
+    head, columns, row = said.out.strip().splitlines()
     assert (head == "exp_mine: 1 of 3 rows differ, in luck (1)"
             and columns.split() == ["k", "column", "first", "second"] and row.split()[:2] == ["2", "luck"])
     with pytest.raises(InputError, match="nothing that could differ"): determinism.run_twice(str(path), "committed")

@@ -396,6 +396,13 @@ def _told_apart(found, failed):
     many = len({r.content for r in found}) > 1
     return [rows.assign(content=r.content[:12]) if many else rows for r in found if len(rows := r.read(failed))]
 
+def _refuse_unreadable(*folders):
+    "Name the folder that may not be read: a search in it finds nothing, or fails."
+    for folder in folders:
+        if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK):
+            raise InputError(f"Cannot read the folder {str(folder)!r} (Permission denied): ask its owner to let you, "
+                             "or name another folder of results with --out.")
+
 # %% ../../nbs/api/960_cli_main.ipynb #59b28198
 @app.command("results")
 def _results(
@@ -407,11 +414,13 @@ def _results(
     "The rows of an experiment under the results folder, of all profiles and data sets."
     import pandas as pd
     from fewshot_nb.core import written_whole
-    from fewshot_nb.engine.experiment import find_experiment
+    from fewshot_nb.engine.experiment import find_experiment, results_root
     e = find_experiment(experiment)
     if to and to.suffix not in (".csv", ".parquet"):
         raise InputError(f"Cannot write to {to.name!r}: name a file that ends in .csv or .parquet.")
-    tables = _told_apart(e.all_results(_from_here(out)), failed)
+    root = results_root(_from_here(out))
+    _refuse_unreadable(root, root/e.name)
+    tables = _told_apart(e.all_results(root), failed)
     if not tables:
         raise InputError(f"There are no rows of {e.name} under {str(out)!r}: run it first, "
                          "or name the folder of results with --out.")
