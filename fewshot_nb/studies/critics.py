@@ -545,6 +545,7 @@ def critic_measures(
 
 # %% ../../nbs/api/820_studies_critics.ipynb #crit-c2
 _CURVE_INKS = dict(zip(CRITICS, [*(c for n, c in COLOURS.items() if n != "yellow"), "#8c8c8c"]))  # yellow is faint
+_CURVE_MARKS = dict(zip(CRITICS, "os<>v^DP"))
 
 def critic_curves(
     table,  # rows of results, some with a `curve`
@@ -558,9 +559,11 @@ def critic_curves(
         for ax, (name, label) in zip(axes, measures.items()):
             for n, r in enumerate(known):
                 looks, ink = {int(k): v[name] for k, v in json.loads(r["curve"]).items()}, _CURVE_INKS[r["critic"]]
-                first = all(o["critic"] != r["critic"] for o in known[:n])
-                ax.plot([*looks], [*looks.values()], lw=1.2, color=ink, label=CRITICS[r["critic"]] if first else None)
-                ax.plot(max(looks), looks[max(looks)], "o", ms=5, color=ink, mfc="white" if _gate_of(r) else ink)
+                mark = _CURVE_MARKS[r["critic"]]
+                ax.plot([*looks], [*looks.values()], lw=1.2, color=ink)
+                ax.plot(max(looks), looks[max(looks)], mark, ms=5, color=ink, mfc="white" if _gate_of(r) else ink)
+                if all(o["critic"] != r["critic"] for o in known[:n]):
+                    ax.plot([], [], f"-{mark}", lw=1.2, ms=5, color=ink, label=CRITICS[r["critic"]])
             ax.set(xscale="log", xlabel="training step", ylabel=label)
             shown = [k for k in (500, 2000, 5000, 20_000) if ax.get_xlim()[0] <= k <= ax.get_xlim()[1]]
             ax.set_xticks(shown, [f"{k:,}" for k in shown])

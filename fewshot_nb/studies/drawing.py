@@ -6,12 +6,13 @@
 __all__ = ['redrawn', 'prototype_picture', 'draw_variations', 'variations_sheet', 'draw_command']
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #2eda526c
-import math, unicodedata
+import math, unicodedata, warnings
 from pathlib import Path
 import numpy as np, torch
 from jaxtyping import Float
 from matplotlib.patches import Rectangle
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFilter, ImageOps, UnidentifiedImageError
+from scipy import ndimage
 from scipy.spatial import cKDTree
 from torch import Tensor
 from ..core import InputError, choose, torch_rng, written_whole
@@ -22,14 +23,20 @@ from .generators import GENERATORS, read_generator, shipped_generator
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #3b5cb377
 _LONG, _WIDE = 128, 136  # pixels of the longer side, and of the square, in which lines are thinned
+_PEN_SEEN = 5  # pixels of these that a line must be wide
 
 def _opened(path):
     "Greys (H, W) from 0 to 1 of a picture as a viewer turns it, transparent parts as white paper."
     if not path.is_file():
         raise InputError(f"There is no picture at {str(path)!r}: give the path of one, or one character.")
     try:
-        with Image.open(path) as image: image = ImageOps.exif_transpose(image).convert("RGBA")
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image: image = ImageOps.exif_transpose(image).convert("RGBA")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise InputError(f"{str(path)!r} has more than {Image.MAX_IMAGE_PIXELS/1e6:.0f} million pixels: make it "
+                         "smaller, a thousand in a row are enough.") from None
+    except (UnidentifiedImageError, OSError, ValueError):
         raise InputError(f"{str(path)!r} cannot be read as a picture: give a PNG or JPEG file.") from None
     image.thumbnail((1024, 1024))
     paper = Image.new("RGBA", image.size, "white")
@@ -37,6 +44,17 @@ def _opened(path):
     return np.asarray(paper.convert("L"), float)/255
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #9c373fac
+def _bold(cut, name):
+    "Where ink is (H, W), with lines that are wide enough to be seen at 128 pixels."
+    width = 4*ndimage.distance_transform_edt(np.pad(cut, 1))[1:-1, 1:-1][cut].mean()  # a strip's mean is a quarter
+    missing = round(_PEN_SEEN*max(cut.shape)/_LONG - width)
+    if missing < 1: return cut
+    wide = np.asarray(Image.fromarray(cut).convert("L").filter(ImageFilter.MaxFilter(2*(missing//2) + 1))) > 0
+    if wide.mean() > .6:
+        raise InputError(f"{name} has fine ink all over its paper: give a picture of one character, drawn with a pen.")
+    return wide
+
+# %% ../../nbs/api/807_studies_drawing.ipynb #draw-ctr
 def _centred(grey, name):
     "The ink of greys (H, W), cropped and in the middle: (136, 136) uint8, 255 where it is."
     rim = np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])
@@ -49,7 +67,8 @@ def _centred(grey, name):
     rows, columns = (np.flatnonzero(there.any(axis)) for axis in (1, 0))
     cut = there[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1]
     height, width = (max(1, round(side*_LONG/max(cut.shape))) for side in cut.shape)
-    small = Image.fromarray((255*cut).astype(np.uint8)).resize((width, height), Image.Resampling.BILINEAR)
+    bold = Image.fromarray((255*_bold(cut, name)).astype(np.uint8))
+    small = bold.resize((width, height), Image.Resampling.BILINEAR)
     square = np.zeros((_WIDE, _WIDE), np.uint8)
     top, left = (_WIDE - height)//2, (_WIDE - width)//2
     square[top:top + height, left:left + width] = np.asarray(small)
@@ -76,6 +95,7 @@ def prototype_picture(
 ) -> Float[Tensor, "1 size size"]:  # greys from 0 (paper) to 1 (ink)
     "A picture or a character of a font as a generator wants to see it."
     text = unicodedata.normalize("NFC", str(picture))  # an accent is typed as a character of its own by some keyboards
+    if not text: raise InputError("The picture is named '': give the path of one, or one character.")
     if len(text) != 1: return redrawn(_centred(_opened(Path(picture)), repr(text)), size)
     from matplotlib.ft2font import FT2Font
     from matplotlib.font_manager import findfont

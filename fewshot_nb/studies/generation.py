@@ -314,6 +314,7 @@ def show_sheet(
 ):
     "Draw a contact sheet: a row a class, its prototype in an orange frame, then the samples."
     import matplotlib.pyplot as plt
+    from fewshot_nb.plots import COLOURS
     kept = read_arrays(path)
     shown, drawn = kept["prototypes"][:classes], kept["samples"][:classes, :samples]
     rows, side = shown.shape[:2]
@@ -321,7 +322,7 @@ def show_sheet(
     if ax is None: ax = plt.subplots(figsize=(.4*(drawn.shape[1] + 1), .4*rows))[1]
     enlarged = "nearest" if side < 40 else "antialiased"  # a pixel of a small drawing stays a pixel
     ax.imshow(255 - sheet, cmap="gray", vmin=0, vmax=255, interpolation=enlarged)
-    ax.add_patch(plt.Rectangle((-.5, -.5), side, rows*side, fill=False, color="#D55E00", lw=1.5))
+    ax.add_patch(plt.Rectangle((-.5, -.5), side, rows*side, fill=False, color=COLOURS["vermillion"], lw=1.5))
     ax.set_axis_off()
     ax.set_title(title, fontsize=9)
     return ax
