@@ -10,38 +10,41 @@ from fewshot_nb.core import InputError, read_arrays
 from fewshot_nb.data.features import features, shipped_features
 from fewshot_nb.data.photographs import Bank  # with `from_folder`
 from fewshot_nb.models.core import embed
-from fewshot_nb.models.residual import photograph_backbone
-from fewshot_nb.models.weights import filled, own_folder, read_weights
+from fewshot_nb.models.residual import read_backbone
+from fewshot_nb.models.weights import own_folder, read_weights
 
-WEIGHTS = own_folder()/"tiny_tiered_rn12.safetensors"
+ARCHIVES = {"tiny-tiered-rn12": "tiny_tiered_64px.tar", "caltech101-own-rn12": "caltech101_96px.tar"}
+
+def weights_of(name): return own_folder()/f"{name.replace('-', '_')}.safetensors"
+
+@pytest.fixture(scope="module", params=ARCHIVES)
+def name(request): return request.param
 
 @pytest.fixture(scope="module")
-def found(): return read_arrays(shipped_features("tiny-tiered-rn12"))
+def found(name): return read_arrays(shipped_features(name))
 
-def test_they_are_what_the_network_says(shared, found, tmp_path):
-    "Two classes are read from the archive and embedded anew."
-    tensors, card = read_weights(WEIGHTS)
-    side = int(card["crop"])
-    net = filled(photograph_backbone(card["backbone"], (3, side, side), 0), tensors, WEIGHTS)
-    with tarfile.open(shared/"data/tiny_tiered_64px.tar") as tar:
+def test_they_are_what_the_network_says(shared, name, found, tmp_path):
+    "Two classes or three are read from the archive and embedded anew."
+    net, side, _ = read_backbone(name)
+    classes = sorted(set(found["labels"]))[::25]
+    with tarfile.open(shared/"data"/ARCHIVES[name]) as tar:
         members = [m for m in tar.getmembers() if m.isfile() and "/train/" not in m.name]
-        classes = sorted({m.name.split("/")[-2] for m in members})[::20]
         tar.extractall(tmp_path, [m for m in members if m.name.split("/")[-2] in classes], filter="data")
-    for folder in {p.parent for p in tmp_path.rglob("*.JPEG")}:
+    for folder in {p.parent for p in tmp_path.rglob("*.*") if p.is_file()}:
         bank = Bank.from_folder(folder.parent, size=side)
         rows = bank.labels == bank.names.index(folder.name)
         ours = embed(net, bank.data[rows].float()/255 if bank.data.dtype == torch.uint8 else bank.data[rows])
         theirs = torch.tensor(found["features"][found["labels"] == folder.name]).float()
         assert (ours - theirs).abs().max() <= 2e-2*theirs.abs().max()  # half precision, and another processor
 
-def test_numpy_finds_the_accuracy_of_the_card(found):
+def test_numpy_finds_the_accuracy_of_the_card(name, found):
     "Nearest class mean on centred, normalised features, written again without the library."
-    _, card = read_weights(WEIGHTS)
+    _, card = read_weights(weights_of(name))
     r, novel = np.random.default_rng(0), found["split"] == "novel"
     x = found["features"][novel].astype(np.float64) - found["base"].mean(0)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     of_class = [np.flatnonzero(found["labels"][novel] == c) for c in np.unique(found["labels"][novel])]
-    for shot, name in ((1, "one"), (5, "five")):
+    for shot, word in ((1, "one"), (5, "five")):
         right = []
         for _ in range(600):
             way = r.choice(len(of_class), 5, replace=False)
@@ -50,18 +53,18 @@ def test_numpy_finds_the_accuracy_of_the_card(found):
             queries = x[drawn[:, shot:]].reshape(-1, x.shape[1])
             distance = ((queries[:, None] - means)**2).sum(-1)
             right.append((distance.argmin(1) == np.repeat(np.arange(5), 15)).mean())
-        error = np.hypot(np.std(right)/600**.5, float(card[f"novel_{name}_shot_se"]))
-        assert abs(np.mean(right) - float(card[f"novel_{name}_shot"])) < 4*error
+        error = np.hypot(np.std(right)/600**.5, float(card[f"novel_{word}_shot_se"]))
+        assert abs(np.mean(right) - float(card[f"novel_{word}_shot"])) < 4*error
 
 def test_files_that_cards_name_are_in_the_package():
     named = [(card, file) for card in sorted(own_folder().glob("*.md"))
              for file in re.findall(r"`((?:features|banks)/[^`]+)`", card.read_text(encoding="utf-8"))]
-    assert (WEIGHTS.with_suffix(".md"), f"banks/{WEIGHTS.stem}.npz") in named
+    for file in map(weights_of, ARCHIVES): assert (file.with_suffix(".md"), f"banks/{file.stem}.npz") in named
     assert not [f"{card.name}: {file}" for card, file in named if not (own_folder().parent/file).is_file()]
 
-def test_they_are_named_by_a_word(found):
+def test_they_are_named_by_a_word(name, found):
     "Base classes are not among them, and a word that is none is a file that is not there."
-    data = features("tiny-tiered-rn12")
+    data = features(name)
     assert (data.novel.n, data.validation.n) == tuple((found["split"] == p).sum() for p in ("novel", "validation"))
     assert not set(data.novel.names) & set(data.validation.names)
     with pytest.raises(InputError, match="did you mean tiny-tiered-rn12"): shipped_features("tiny-tiered-rn18")

@@ -52,11 +52,12 @@ def rows_by_backbone(
     rows: pd.DataFrame,  # of a realistic experiment, with `features`: the bank of a row
 ) -> dict:  # backbone -> its rows
     "Rows that can be pooled, by backbone: our ResNet-12 on photographs, there and elsewhere, then saturated networks."
-    ours, elsewhere = rows.features.isin(SHIPPED_FEATURES), rows.features.isin(CROSS_DOMAIN)
-    saturated = rows[~ours & ~elsewhere]
+    photographs, caltech = (rows.features == name for name in SHIPPED_FEATURES)
+    elsewhere = rows.features.isin(CROSS_DOMAIN)
+    saturated = rows[~photographs & ~caltech & ~elsewhere]
     networks = ["our critic" if f == "omniglot" else "MobileNet-v1" for f in saturated.features]
-    kinds = {"ResNet-12 at 32 px": rows[ours], "ResNet-12, other domain": rows[elsewhere],
-             " and ".join(sorted(set(networks))): saturated}
+    kinds = {"ResNet-12 at 32 px": rows[photographs], "ResNet-12 of Caltech-101": rows[caltech],
+             "ResNet-12, other domain": rows[elsewhere], " and ".join(sorted(set(networks))): saturated}
     return {name: part.reset_index(drop=True) for name, part in kinds.items() if len(part)}
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #b302057f
