@@ -180,11 +180,11 @@ def base_training_panels(
     import matplotlib.pyplot as plt
     from matplotlib.ticker import MaxNLocator
     with style():
-        fig, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained", gridspec_kw=dict(wspace=.1))
+        fig, (left, right) = plt.subplots(1, 2, figsize=(7, 3.2), layout="constrained", gridspec_kw=dict(wspace=.1))
         for (name, rows), colour, mark in zip(curves.groupby("backbone"), COLOURS.values(), "osv^D<"):
             for _, run in rows.groupby("seed"):
                 run = run.sort_values("epoch")
-                left.plot(run.epoch, run.loss, mark, ls="-", ms=3, color=colour, label=name)
+                left.plot(run.epoch, run.loss, mark, ls="-", ms=3, color=colour, markevery=max(1, len(run)//10))
                 seen = run.dropna(subset="validation_five_shot")
                 for shot, fill in (("one", "none"), ("five", colour)):
                     y, error = 100*seen[f"validation_{shot}_shot"], 200*seen[f"validation_{shot}_shot_se"]
@@ -192,15 +192,15 @@ def base_training_panels(
         left.set(xlabel="epoch", ylabel="loss on base classes (nats)")
         right.set(xlabel="epoch", ylabel="validation accuracy, 5-way (%)")
         right.axhline(20, color="grey", lw=.8, ls=":")
-        for ax in (left, right): ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # there is no half an epoch
+        for ax in (left, right): ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))  # there is no half an epoch
         _legend_of_runs(right, curves.backbone.sort_values().unique())
     return fig
 
 # %% ../../nbs/api/847_studies_base_training.ipynb #b1b726b2
 def _legend_of_runs(ax, backbones):
-    "Beside the axes: a colour and a mark for each backbone, hollow marks for 1 shot and full ones for 5."
+    "Below the axes: a colour and a mark for each backbone, hollow marks for 1 shot and full ones for 5."
     marks = [ax.plot([], [], mark, ls="-", ms=4, color=colour, label=name)[0]
              for name, colour, mark in zip(backbones, COLOURS.values(), "osv^D<")]
     marks += [ax.plot([], [], "o", ms=4, color="grey", mfc=fill, label=label)[0]
               for fill, label in (("none", "1 shot"), ("grey", "5 shots"))]
-    ax.legend(handles=marks, fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1))
+    ax.figure.legend(handles=marks, fontsize=8.5, loc="outside lower center", ncols=3)
