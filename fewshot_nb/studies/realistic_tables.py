@@ -141,6 +141,7 @@ def tuned_beside_presets(
             "parameter": _PARAMETER_WORDS.get(name, name), "preset": f"{float(_parameter(preset, name)):g}",
             "tuned": f"{float(_parameter(r, name)):g}", "preset accuracy (%)": 100*preset.accuracy,
             "tuned - preset (points)": round(100*(r.accuracy - preset.accuracy), 1) + 0.})
+    if not lines: return pd.DataFrame({"tuned - preset (points)": []})
     return pd.DataFrame(lines).sort_values("tuned - preset (points)", key=abs, ascending=False, kind="stable",
                                            ignore_index=True)
 
