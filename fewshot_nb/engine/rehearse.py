@@ -182,10 +182,10 @@ def _smaller(experiment, setting) -> tuple:  # (setting, by how much the whole i
     if name not in setting or "." in name or setting[name] <= _FEW: return setting, 1.
     return {**setting, name: _FEW}, setting[name]/_FEW
 
-def _two_images(setting) -> tuple:  # (setting, by how much the whole is larger)
-    "The setting with a batch of two, where it names its batch and that is larger than four."
+def _fewer_images(setting, few=2) -> tuple:  # (setting, by how much the whole is larger)
+    "The setting with a batch of `few`, where it names its batch and that is larger than four."
     batch = setting.get("batch")
-    return ({**setting, "batch": 2}, batch/2) if isinstance(batch, int) and batch > 4 else (setting, 1.)
+    return ({**setting, "batch": few}, batch/few) if isinstance(batch, int) and batch > 4 else (setting, 1.)
 
 def _scaled(seen, larger) -> dict:
     "What a look with a small batch foretells of the whole one: everything that grew grows on."
@@ -217,20 +217,34 @@ def _from_text(setting): return rehearse_job(json.loads(setting["job"]))
 
 def _failed(seen): return seen.get("status") == "failed"
 
+def _lacks_memory(seen):
+    "Whether a rehearsal failed for want of memory."
+    return _failed(seen) and any(w in seen["message"] for w in ("allocate memory", "MemoryError", "out of memory"))
+
+# %% ../../nbs/api/532_engine_rehearse.ipynb #2727aa9e
+def _with_fewer(setting, job) -> tuple:  # (measures, how many images)
+    "Rehearse a setting with a batch of two, or of one where two need more memory than this machine has left."
+    for few in (2, 1):
+        seen = _in_own_process({**job, "setting": _fewer_images(setting, few)[0]})
+        if not _lacks_memory(seen): break
+    else:
+        left = _memory_left()/1e9
+        seen["message"] = f"a batch of one needs more memory than the {left:.0f} GB that this machine has left"
+    return seen, few
+
 # %% ../../nbs/api/532_engine_rehearse.ipynb #b5c4ff16
 def _looked_at(experiment, setting, job) -> tuple:  # (measures, by how much less was rehearsed, a note)
     "Rehearse a kind, at its full size where this machine bears it."
     small, less = _smaller(experiment, setting)
     job = {**job, "setting": small, "small": less > 1}
-    look, larger = _two_images(small)
     note = f"{experiment.work} {_FEW} of {setting[experiment.work]:,}" if less > 1 else ""
-    if larger > 1 and job["on_cpu"]:
-        seen = _in_own_process({**job, "setting": look})
-        if _failed(seen): return seen, less, f"batch 2 of {setting['batch']}"
-        told = _scaled(seen, larger)
+    if job["on_cpu"] and _fewer_images(small)[1] > 1:
+        seen, few = _with_fewer(small, job)
+        if _failed(seen): return seen, less, f"batch {few} of {setting['batch']}"
+        told = _scaled(seen, setting["batch"]/few)
         slow = job["steps"]*told["step_seconds"] > job["seconds"]
         if slow or told["memory_gb"] > .8*_memory_left()/1e9:
-            return told, less, "; ".join(filter(None, [note, f"batch 2 of {setting['batch']}, scaled"]))
+            return told, less, "; ".join(filter(None, [note, f"batch {few} of {setting['batch']}, scaled"]))
     return _in_own_process(job), less, note
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #9f9e1b48
