@@ -70,7 +70,7 @@ def _joined(paper, out):
 
 # %% ../../nbs/api/725_claims_report.ipynb #55e9ef01
 _PROFILES = ("paper", "gpu", "hours", "longer", "hour", "ten_thousand", "photographs", "own_caltech", "cross_domain",
-             "norms", "independent", "splits", "laptop", "smoke")
+             "norms", "rules", "independent", "splits", "laptop", "smoke")
 _NO = ("not reproduced", "does not hold here", "recomputation disagrees")
 _OPEN = ("not judged", "not comparable", "not measured")
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHORTCUTS', 'RULE_COLOURS', 'ShortcutSettings', 'compared', 'shares_right', 'seen_of_pictures', 'shortcut_row',
-           'shortcut_estimate', 'shortcut_table', 'shortcut_panels', 'network_curves']
+           'shortcut_estimate', 'shortcut_table', 'shortcut_panels', 'draw_rules', 'network_curves']
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #7c1e74f4
 import functools, json, tempfile
@@ -22,7 +22,7 @@ from ..models.core import PRECISIONS, computed_in, renewed_batch_norms
 from ..models.critics import read_critic
 from ..models.weights import own_folder
 from ..plots import COLOURS, style
-from .bongard import TEST_PARTS, official_shapes_folder, printed_accuracies, stem
+from .bongard import TEST_PARTS, accuracy_interval, official_shapes_folder, printed_accuracies, stem
 from ..train.bongard_solvers import clustered_mean
 from ..train.loop import judged_in_stretches
 from ..train.program_synthesis import attribute_classifier, train_attribute_classifier
@@ -241,6 +241,32 @@ def shortcut_panels(
         for ax, part in zip(axes, TEST_PARTS): _draw_part(ax, table, part, pair)
         fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=8.5)
         fig.supxlabel("pairs sorted rightly (%)" if pair else "single pictures sorted rightly (%)", fontsize=8.5)
+    return fig
+
+# %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #2efe3f8a
+def _under(row, part, rule):
+    "Accuracy of a trained solver on a part drawn by a rule, with its interval over concepts; None if not asked."
+    name = part if row["rule"] == rule else f"{part}_{rule}"
+    return None if pd.isna(row.get(name)) else accuracy_interval(pd.DataFrame([row]), name)
+
+def draw_rules(
+    table: pd.DataFrame,  # rows of `studies.bongard.solver_row` that name their `rule`
+):
+    "A matplotlib figure: trained solvers on CM and NV, drawn by the paper's rule and counterbalanced."
+    import matplotlib.pyplot as plt
+    rows = table.to_dict("records")
+    with style():
+        fig, axes = plt.subplots(1, 2, figsize=(8, 1.1 + .4*len(rows)), sharey=True, layout="constrained")
+        for ax, part in zip(axes, ("CM", "NV")):
+            for k, rule in enumerate(("paper", "counterbalanced")):
+                found = [(y + .2*k - .1, e) for y, row in enumerate(rows) if (e := _under(row, part, rule))]
+                ax.errorbar([e.value for _, e in found], [y for y, _ in found], fmt="os"[k], ms=5, capsize=2,
+                            xerr=[e.high - e.value for _, e in found], color=COLOURS[RULE_COLOURS[rule]],
+                            label=f"asked by: {rule}")
+            ax.axvline(50, color="black", lw=.8, ls=":", label="chance")
+            ax.set(title=part, xlabel="right (%)", ylim=(len(rows) - .5, -.5), yticks=range(len(rows)))
+            ax.set_yticklabels([f"{r['method']}, trained by: {r['rule']}" for r in rows], fontsize=8.5)
+        fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8.5)
     return fig
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #54a1f216
