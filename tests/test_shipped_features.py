@@ -30,7 +30,9 @@ def test_they_are_what_the_network_says(shared, name, found, tmp_path):
     with tarfile.open(shared/"data"/ARCHIVES[name]) as tar:
         members = [m for m in tar.getmembers() if m.isfile() and "/train/" not in m.name]
         tar.extractall(tmp_path, [m for m in members if m.name.split("/")[-2] in classes], filter="data")
-    for folder in {p.parent for p in tmp_path.rglob("*.*") if p.is_file()}:
+    folders = {p.parent for p in tmp_path.rglob("*.*") if p.is_file()}
+    assert {folder.name for folder in folders} == set(classes) and len(classes) > 1
+    for folder in folders:
         bank = Bank.from_folder(folder.parent, size=side)
         rows = bank.labels == bank.names.index(folder.name)
         ours = embed(net, bank.data[rows].float()/255 if bank.data.dtype == torch.uint8 else bank.data[rows])
