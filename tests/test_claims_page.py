@@ -87,7 +87,7 @@ def test_the_chart_can_be_heard(committed):
 def test_links_to_experiments_lead_to_a_line_or_a_heading(committed):
     for link in committed.select(".cl-row a[href]"):
         place, _, anchor = link["href"].partition("#")
-        assert (ROOT/"nbs"/place.replace(".html", ".ipynb")).is_file() and anchor, link["href"]
+        assert (ROOT/"nbs"/place).is_file() and anchor, link["href"]
 
 
 def test_nothing_comes_from_elsewhere(committed):
@@ -101,7 +101,7 @@ def test_experiment_pages_link_back():
     assert "href" not in verdicts._repr_html_()  # away from the site a link would lead nowhere
     verdicts.attrs["on_page"] = True
     links = BeautifulSoup(verdicts._repr_html_(), "html.parser").find_all("a")
-    assert [(a["id"], a["href"]) for a in links] == [("generation-N3", "claims.html#generation-N3")]
+    assert [(a["id"], a["href"]) for a in links] == [("generation-N3", "claims.ipynb#generation-N3")]
 
 
 def test_what_a_paper_or_a_user_wrote_stays_text():

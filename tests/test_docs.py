@@ -505,7 +505,7 @@ def test_the_gallery_shows_every_figure():
             root / "nbs/glyphs_beside_omniglot.ipynb"]
     )
     for page in pages:
-        shown, there = text.count(f"{page.stem}.html#"), pictures_in(page)
+        shown, there = text.count(f"{page.stem}.ipynb#"), pictures_in(page)
         files = {f"images/gallery/{page.stem}-{hashlib.sha256(picture).hexdigest()[:8]}.avif" for picture in there}
         missing = {f for f in files if f not in text or not (root/"nbs"/f).is_file()}
         assert shown == len(there) and not missing, (

@@ -149,7 +149,7 @@ def keep(
     files=(),  # what else to keep, as patterns in the profile's folder
     content: str = "",  # fingerprint of what the rows were computed from
 ) -> Path:
-    "Copy a profile's rows and verdicts into the committed evidence, from which notebook and site are drawn."
+    "Copy a profile's rows and verdicts into the committed evidence, beside its rows of earlier sessions."
     folder, target = self.folder(profile, out, source), evidence_folder(self.name)
     keys = json.loads((folder/"belongs_to.json").read_text(encoding="utf-8"))["keys"]
     results = Results(folder, self.name, self.version, keys, content=content)
@@ -164,7 +164,7 @@ def keep(
         place = target/file.relative_to(folder)
         place.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, place)
-    return results.export(target/f"{profile}-{source}.parquet")
+    return results.export(target/f"{profile}-{source}.parquet", beside=True)
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #31484d00
 def _branches(folder):

@@ -205,7 +205,7 @@ def _line(row, several, why, anchor=""):
     def get(name): return _text(row, name)
     name = f"{get('paper')}/{get('id')}" if several else get("id")
     if anchor and "/" not in row["id"]:  # cells of tables stand on no page
-        name = f'<a id="{anchor}" href="claims.html#{anchor}">{name}</a>'
+        name = f'<a id="{anchor}" href="claims.ipynb#{anchor}">{name}</a>'
     edge = f";border-left:.35em solid {VERDICT_COLOURS.get(row['verdict'], '#666666')};padding-left:.5em"
     cells = [_cell(f"<b>{name}</b>"), _cell(get("statement")), _cell(get("published")),
              _cell(f"{get('ours')} <small>{get('interval')}</small>" if get("ours") else "no number yet"),

@@ -111,7 +111,7 @@ def _experiment_link(row):
     outputs, section = _page_of(experiment)
     name = _anchor(row)
     anchor = name if f'id=\\"{name}\\"' in outputs else section
-    return f'<a href="{experiment}.html#{anchor}">{experiment}</a>'
+    return f'<a href="{experiment}.ipynb#{anchor}">{experiment}</a>'
 
 # %% ../../nbs/api/728_claims_page.ipynb #1163a019
 @functools.cache

@@ -246,7 +246,7 @@ def what_it_shows(
 
 # %% ../../nbs/api/515_engine_notebook.ipynb #b00c0f01
 class SitePage:
-    "Finishes a page of the site: no links inside code, and the command that opens it in JupyterLab as its last line."
+    "Finishes a page of the site: links that work there, and the command that opens it in JupyterLab as last line."
     def __init__(self,
         nb,  # a notebook as nbdev reads it; `path_` says from where
     ): self.nb = nb
@@ -257,11 +257,17 @@ class SitePage:
         for cell in self.nb.cells:
             for output in cell.get("outputs", ()):
                 data = output.get("data", {})
-                if "text/markdown" not in data: continue
-                data["text/markdown"] = _told_options(_plain_code("".join(data["text/markdown"])))
+                for kind, finish in (("text/markdown", _plain_markdown), ("text/html", _linked_pages)):
+                    if kind in data: data[kind] = finish("".join(data[kind]))
         place = Path(self.nb.path_).as_posix().rpartition("/nbs/")[2].removeprefix("nbs/")
         said = f"::: {{.launch}}\nThis page is a notebook: `jupyter lab nbs/{place}`\n:::\n"
         self.nb.cells.append(mk_cell(said, "markdown"))
+
+def _linked_pages(text):
+    "HTML whose links to notebooks beside it lead to their pages."
+    return re.sub(r'(href="[\w./-]+)\.ipynb(?=[#"])', r"\1.html", text)  # an address with a colon stays
+
+def _plain_markdown(text): return _told_options(_plain_code(text))
 
 def _plain_code(text):
     "Markdown whose code blocks hold no links, `[`Bank`](address)` becomes `Bank`, and no modules before a type."

@@ -661,6 +661,7 @@ def missing(self: Results,
 def export(self: Results,
     path,  # a file that ends in .csv or .parquet
     failed: bool = False,  # keep the rows of settings that failed
+    beside: bool = False,  # keep the rows that a parquet file has of other settings of this version
 ) -> Path:
     "Write all rows into one file; floats keep their bits in both formats."
     path, rows = Path(path), self.read(failed)
@@ -669,9 +670,24 @@ def export(self: Results,
     elif path.suffix == ".parquet":
         made = [dict(p, part=name) for name, (_, meta) in self._parts().items() for p in meta["provenance"]]
         meta = dict(experiment=self.experiment, version=self.version, keys=self.keys, grid=self.grid, provenance=made)
+        if beside: rows, meta = _beside(path, rows, meta)
         _write_part(_table(rows), path, meta)
     else: raise InputError(f"Cannot export to {path.name!r}: name a file that ends in .csv or .parquet.")
     return path
+
+def _beside(path, rows, meta):
+    "Rows and metadata together with what a file has of other settings; a file of another version has nothing to add."
+    old, same = _meta(path), ("experiment", "version", "grid")
+    if not old or any(json.dumps(old[k]) != json.dumps(meta[k]) for k in same): return rows, meta
+    keys = list(dict.fromkeys([*old["keys"], *meta["keys"]]))
+    def settings(table): return [key_of({k: r.get(k) for k in keys}) for r in table.to_dict("records")]
+    before, here = _frame(pq.read_table(path).replace_schema_metadata()), set(settings(rows))
+    before = before[[s not in here for s in settings(before)]]
+    if not len(before): return rows, meta
+    parts = {part.get("part") for part in meta["provenance"]}
+    made = [p for p in old["provenance"] if p.get("part") not in parts] + meta["provenance"]
+    rows = merge_parts({path.name: before, "these": rows}, ["experiment", "version", *keys], failed=True)
+    return rows, dict(meta, keys=keys, provenance=made)
 
 # %% ../../nbs/api/500_engine_results.ipynb #b00c0e01
 def part_meta(
