@@ -675,6 +675,7 @@ def export(self: Results,
     else: raise InputError(f"Cannot export to {path.name!r}: name a file that ends in .csv or .parquet.")
     return path
 
+# %% ../../nbs/api/500_engine_results.ipynb #9bc6df19
 def _beside(path, rows, meta):
     "Rows and metadata together with what a file has of other settings; a file of another version has nothing to add."
     old, same = _meta(path), ("experiment", "version", "grid")
