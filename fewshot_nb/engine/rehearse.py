@@ -6,7 +6,7 @@
 __all__ = ['job_kinds', 'rehearse_job', 'rehearse', 'rehearsal_text', 'refuse_failures']
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #7a181782
-import contextlib, io, itertools, json, os, shutil, signal, sys, tempfile, threading, time
+import contextlib, ctypes, io, itertools, json, os, shutil, signal, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import pandas as pd
@@ -122,19 +122,49 @@ def _hold_to_memory(share=.9):
         import resource
         if left < float("inf"): resource.setrlimit(resource.RLIMIT_DATA, (int(share*left), int(share*left)))
 
-def _peaks() -> tuple:  # (GB of this process, GB on a GPU)
+# %% ../../nbs/api/532_engine_rehearse.ipynb #6360c37f
+def _on_gpu() -> float:  # GB that torch has ever held there
     import torch
-    on_gpu = torch.cuda.max_memory_allocated()/1e9 if torch.cuda.is_available() else 0.
+    return torch.cuda.max_memory_allocated()/1e9 if torch.cuda.is_available() else 0.
+
+def _said_of_memory(what) -> float:
+    "GB that Linux says of this process under `what`; OSError elsewhere."
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1.024e-6*int(next(line.split()[1] for line in lines if line.startswith(what)))
+
+def _peak() -> float:
+    "The most GB that this process held, on Linux since `_forget_peak`."
+    with contextlib.suppress(OSError): return _said_of_memory("VmHWM")
     try: import resource
-    except ImportError: return float("nan"), on_gpu  # Windows
+    except ImportError: return float("nan")  # Windows
     unit = 1 if sys.platform == "darwin" else 1024
-    return unit*resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1e9, on_gpu
+    return unit*resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1e9
+
+def _forget_peak():
+    "Let the system count the peak from here on, after what was freed is given back; nothing where it cannot."
+    with contextlib.suppress(OSError, AttributeError, TypeError): ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError): Path("/proc/self/clear_refs").write_text("5")
 
 def _held() -> float:
     "GB that this process holds now; where the system does not say, the most that it held."
-    with contextlib.suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1])*os.sysconf("SC_PAGE_SIZE")/1e9
-    return _peaks()[0]
+    with contextlib.suppress(OSError): return _said_of_memory("VmRSS")
+    return _peak()
+
+# %% ../../nbs/api/532_engine_rehearse.ipynb #5b7c6af8
+class _Memory:
+    "The most that this process held, and what its steps added to that."
+    def __init__(self): self.most, self.base, self.grown = 0., 0., 0.
+
+    def peak(self) -> float: return max(self.most, _peak())  # GB
+
+    @contextlib.contextmanager
+    def steps(self):
+        "A block of steps; of several blocks the one that added most is told."
+        self.most = self.peak()
+        _forget_peak()
+        base = _held()
+        yield
+        if (grown := _peak() - base) > self.grown: self.base, self.grown = base, grown
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #0c194b01
 _PATIENCE = 10  # times as long may the first step be waited for: data that are read for the first time take theirs
@@ -149,11 +179,10 @@ def rehearse_job(
     from fewshot_nb.train.loop import rehearsal
     about = find_experiment(job["notebook"], job["modules"])
     if named_device(job["parameters"].get("device", "auto")).type == "cpu": _hold_to_memory()
-    base, held = [], lambda: base.append(_held())
+    memory, cut = _Memory(), False
+    @contextlib.contextmanager
     def around():
-        held()
-        return limit.steps()
-    cut = False
+        with memory.steps(), limit.steps(): yield
     first = job["seconds"]*(1 if job["small"] else _PATIENCE)
     with contextlib.redirect_stdout(io.StringIO()), threads(1), _Limit(job["seconds"], first) as limit, \
          images_that_stand_in() as stand_ins, rehearsal(job["steps"], around) as told:
@@ -165,12 +194,12 @@ def rehearse_job(
         except _TimeIsUp: cut = True
     if cut and not told.trainings and not job["small"]:
         raise InputError(f"not one step was taken in {first:g} s: give it more with --seconds")
-    trainings, (peak, on_gpu) = list(told.trainings.values()), _peaks()
+    trainings = list(told.trainings.values())
     return dict(
         trainings=len(trainings), training_steps=sum(t.steps for t in trainings),
         step_seconds=max((t.seconds for t in trainings), default=float("nan")),
         training_seconds=float(sum(t.steps*t.seconds for t in trainings)), rest_seconds=limit.rest(), cut=cut,
-        memory_gb=peak, base_gb=base[0] if base else peak, gpu_gb=on_gpu,
+        memory_gb=memory.peak(), base_gb=memory.base, grown_gb=memory.grown, gpu_gb=_on_gpu(),
         note="; ".join(stand_ins.values()))
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #75b48c49
@@ -188,8 +217,8 @@ def _fewer_images(setting, few=2) -> tuple:  # (setting, by how much the whole i
     return ({**setting, "batch": few}, batch/few) if isinstance(batch, int) and batch > 4 else (setting, 1.)
 
 def _scaled(seen, larger) -> dict:
-    "What a look with a small batch foretells of the whole one: everything that grew grows on."
-    memory = seen["base_gb"] + larger*(seen["memory_gb"] - seen["base_gb"])
+    "What a look with a small batch foretells of the whole one: what the steps took grows, what is judged does not."
+    memory = max(seen["memory_gb"], seen["base_gb"] + larger*seen["grown_gb"])
     return {**seen, "step_seconds": larger*seen["step_seconds"], "memory_gb": memory,
             "training_seconds": larger*seen["training_seconds"]}
 
