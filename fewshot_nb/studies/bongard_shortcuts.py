@@ -265,7 +265,8 @@ def draw_rules(
                             label=f"asked by: {rule}")
             ax.axvline(50, color="black", lw=.8, ls=":", label="chance")
             ax.set(title=part, xlabel="right (%)", ylim=(len(rows) - .5, -.5), yticks=range(len(rows)))
-            ax.set_yticklabels([f"{r['method']}, trained by: {r['rule']}" for r in rows], fontsize=8.5)
+            names = [f"{r['method']}, trained by: {r['rule']}, seed {r['seed']}" for r in rows]
+            ax.set_yticklabels(names, fontsize=8.5)
         fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8.5)
     return fig
 
