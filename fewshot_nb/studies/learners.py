@@ -316,7 +316,7 @@ def learner_gates(
         return first_gate(
             brevity_gate(seen, all_seen, "images in training tasks"),
             brevity_gate(epochs, _BASE_EPOCHS*preset.on_backbone, "epochs of base training"),
-            "" if done >= published else training_gate(r["curve"], dict(validation=.02)),
+            "" if done >= published else training_gate(r["curve"], dict(validation=.02), best=True),
             chance_gate(100*told.accuracy, 100*told.accuracy_half/1.96, 20., r["title"]))
     return pd.Series([gate(r) for r in rows.to_dict("records")], rows.index, dtype=object)
 
@@ -324,14 +324,13 @@ def learner_gates(
 def training_words(
     rows: pd.DataFrame,  # of `learner_rows` with their settings
 ) -> dict:  # "MAML, 1-shot" -> "trained", or why it bears no verdict
-    "How each training ended: one that moves after its best look is not one that goes on learning."
+    "How each training ended, and where its best look was, if not at the end."
     found = {}
     for r, why in zip(rows.to_dict("records"), learner_gates(rows)):
         looks = {int(k): v["validation"] for k, v in json.loads(r["curve"]).items()}
-        best, last = max(looks, key=looks.get, default=0), max(looks, default=0)
-        past = f"past its best look, at {best:,} of {last:,} steps, and still moving"
-        if best < last: why = why.replace("still training", past)
-        found[f"{r['title']}, {r['shot']}-shot"] = why or "trained"
+        best, last = max(looks, key=lambda k: (looks[k], k), default=0), max(looks, default=0)
+        trained = "trained" if best == last else f"trained, with its best look at {best:,} of {last:,} steps"
+        found[f"{r['title']}, {r['shot']}-shot"] = why or trained
     return found
 
 # %% ../../nbs/api/848_studies_learners.ipynb #928b36f1
