@@ -1,6 +1,7 @@
 """Learners of the stability study: sizes, symmetries, gradients, one episode learned by heart,
 the one training they share; and what the learners of Tables 1-2 may say"""
 
+import json
 from dataclasses import replace
 import pandas as pd, pytest, torch
 from fewshot_nb.claims.judge import judge_measures
@@ -146,16 +147,18 @@ def test_real_photographs(shared, cache):
 
 @pytest.fixture(scope="module")
 def readings():
-    "The committed readings, without what five shots still lack."
+    "Committed readings, as if MAML had no training with five shots and those of ProtoNet and Versa had not ended."
     rows = committed_rows("exp_learners").query("not (learner.str.startswith('maml') and shot == 5)")
-    return learners.spread_readings(rows)
+    rising = {steps: dict(validation=score) for steps, score in ((1250, .3), (2500, .4), (5000, .5))}
+    going = rows.learner.isin(["protonet", "versa"]) & (rows["shot"] == 5)
+    return learners.spread_readings(rows.assign(curve=rows.curve.mask(going, json.dumps(rising))))
 
 def verdicts(rows):
     found = learner_tables.table_measures(rows)
     return found, judge_measures("alpha_tim", found, data="tiny_tiered", profile="hours").set_index("id")
 
 def test_what_bears_nothing_at_five_shots_is_told_as_lacking_there(readings):
-    "With MAML at five shots every number of shots is whole; ProtoNet and Versa, which still move there, were not told."
+    "With MAML at five shots every number of shots is whole; ProtoNet and Versa, which still rise there, were not told."
     late = readings[(readings.learner == "maml") & (readings["shot"] == 1)].assign(shot=5)
     found, told = verdicts(pd.concat([readings, late], ignore_index=True))
     assert found["V5"].lacking == ("Versa (5-shot)",) and found["V6"].lacking == ("ProtoNet (5-shot)",)
