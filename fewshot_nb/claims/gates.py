@@ -57,7 +57,8 @@ def training_gate(
         if moved is None:
             return f"still training: the learning curve lacks {name} at the end or at half of the steps"
         if moved > margin:
-            return (f"still training: the last doubling, to {steps:,.0f} steps, moves {'the best ' if best else ''}{name} by "
+            what = f"the best {name}" if best else name
+            return (f"still training: the last doubling, to {steps:,.0f} steps, moves {what} by "
                     f"{short_number(moved)}, more than {short_number(margin)}")
     return ""
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHORTCUTS', 'RULE_COLOURS', 'ShortcutSettings', 'compared', 'shares_right', 'seen_of_pictures', 'shortcut_row',
-           'shortcut_estimate', 'shortcut_table', 'shortcut_panels', 'draw_rules', 'network_curves']
+           'shortcut_estimate', 'shortcut_table', 'shortcut_panels', 'draw_rules', 'absence_losses', 'network_curves']
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #7c1e74f4
 import functools, json, tempfile
@@ -269,6 +269,23 @@ def draw_rules(
             ax.set_yticklabels(names, fontsize=8.5)
         fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8.5)
     return fig
+
+# %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #74bc9904
+def absence_losses(
+    table: pd.DataFrame,  # rows of `studies.bongard.solver_row` that name their `rule`
+) -> pd.DataFrame:  # a line a solver and part: trainings, loss and half its 95 % interval in points, least, most
+    "What solvers trained by the paper's rule lose from its problems to counterbalanced ones."
+    found = []
+    for method, rows in table[table.rule == "paper"].groupby("method"):
+        for part in ("CM", "NV"):
+            other = f"{part}_counterbalanced"
+            lost = rows[part] - rows[other]
+            own = (rows[f"{part}_se_concepts"]**2 + rows[f"{other}_se_concepts"]**2).mean()
+            error = (own + (lost.var()/len(lost) if len(lost) > 1 else 0.))**.5
+            half = error*student.ppf(.975, rows[[f"{part}_concepts", f"{other}_concepts"]].min(axis=None) - 1)
+            found.append(dict(solver=method, part=part, trainings=len(rows), loss=lost.mean(), half=half,
+                              least=lost.min(), most=lost.max()))
+    return pd.DataFrame(found)
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #54a1f216
 def network_curves(
