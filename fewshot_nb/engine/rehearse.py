@@ -6,7 +6,7 @@
 __all__ = ['job_kinds', 'rehearse_job', 'rehearse', 'rehearsal_text', 'refuse_failures']
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #7a181782
-import contextlib, ctypes, io, itertools, json, os, shutil, signal, sys, tempfile, threading, time
+import contextlib, ctypes, io, itertools, json, shutil, signal, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import pandas as pd
