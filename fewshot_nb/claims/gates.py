@@ -27,13 +27,13 @@ def _moved(curve, name):
         return None
     return max(abs(v - end) for v in known)
 
-def _best_so_far(curve, names):
-    "A curve in which each of these measures is the highest that it has been."
-    found, best = {}, {}
+def _handed_over(curve, by):
+    "What early stopping would hand over: the measures of the look with the lowest `by` so far; unchanged without `by`."
+    if any(values.get(by) is None for values in curve.values()): return curve
+    found, kept = {}, None
     for steps in sorted(curve):
-        here = {n: v for n in names if (v := curve[steps].get(n)) is not None and v == v}
-        best |= {n: max(v, best.get(n, v)) for n, v in here.items()}
-        found[steps] = {n: best[n] for n in here}
+        if kept is None or curve[steps][by] < kept[by]: kept = curve[steps]
+        found[steps] = kept
     return found
 
 # %% ../../nbs/api/702_claims_gates.ipynb #1aabe485
@@ -42,7 +42,7 @@ def training_gate(
     margins: dict,  # measure -> by how much it may still move in the last doubling
     steps: int = 0,  # of the training, where there is no curve
     published_steps: int = 0,  # of the paper; a training as long needs no curve. 0: not published
-    best: bool = False,  # the weights of the look with the highest measure are judged, not the last ones
+    kept: str = "",  # the measure whose lowest look is what the training hands over, such as loss; "": the last
 ) -> str:  # "" where the training is over
     "Whether a training's last doubling still moves what the claim speaks of."
     curve = _read_curve(curve)
@@ -51,14 +51,13 @@ def training_gate(
         return ""
     if curve is None:
         return "still training: no learning curve"
-    if best: curve = _best_so_far(curve, margins)
+    if kept: curve = _handed_over(curve, kept)
     for name, margin in margins.items():
         moved = _moved(curve, name)
         if moved is None:
             return f"still training: the learning curve lacks {name} at the end or at half of the steps"
         if moved > margin:
-            what = f"the best {name}" if best else name
-            return (f"still training: the last doubling, to {steps:,.0f} steps, moves {what} by "
+            return (f"still training: the last doubling, to {steps:,.0f} steps, moves {name} by "
                     f"{short_number(moved)}, more than {short_number(margin)}")
     return ""
 

@@ -128,13 +128,13 @@ def _on_gpu() -> float:  # GB that torch has ever held there
     return torch.cuda.max_memory_allocated()/1e9 if torch.cuda.is_available() else 0.
 
 def _said_of_memory(what) -> float:
-    "GB that Linux says of this process under `what`; OSError elsewhere."
+    "GB that Linux says of this process under `what`; OSError or StopIteration where it does not."
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1.024e-6*int(next(line.split()[1] for line in lines if line.startswith(what)))
 
 def _peak() -> float:
     "The most GB that this process held, on Linux since `_forget_peak`."
-    with contextlib.suppress(OSError): return _said_of_memory("VmHWM")
+    with contextlib.suppress(OSError, StopIteration): return _said_of_memory("VmHWM")
     try: import resource
     except ImportError: return float("nan")  # Windows
     unit = 1 if sys.platform == "darwin" else 1024
@@ -147,7 +147,7 @@ def _forget_peak():
 
 def _held() -> float:
     "GB that this process holds now; where the system does not say, the most that it held."
-    with contextlib.suppress(OSError): return _said_of_memory("VmRSS")
+    with contextlib.suppress(OSError, StopIteration): return _said_of_memory("VmRSS")
     return _peak()
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #5b7c6af8

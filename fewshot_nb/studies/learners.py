@@ -93,7 +93,7 @@ def trained_backbone(
         _, state = train_backbone(
             net, base, steps=s.epochs*epoch, lr=s.base_lr, batch=s.base_batch, seed=s.seed, how=how, device=device,
             checkpoint=folder/f"base-{name}.ckpt", validation=validation, log=epoch)
-        curve = {h["step"]: dict(validation=h["five_shot"]) for h in state.watch.history}
+        curve = {h["step"]: dict(validation=h["five_shot"], loss=h["loss"]) for h in state.watch.history}
         (folder/f"base-{name}.ckpt").unlink(missing_ok=True)
         return net.state_dict(), dict(curve=json.dumps(curve))
     path = folder/f"backbone-{name}.safetensors"
@@ -139,7 +139,8 @@ def _trained(s, which, data, folder, device):
         validation=validation if preset.steps else None, look=s.look, precision=s.precision)
     checkpoint.unlink(missing_ok=True)
     if state is None: return learner, curve, 0.
-    return learner, {h["step"]: dict(validation=h["accuracy"]) for h in state.watch.history}, state.seconds
+    curve = {h["step"]: dict(validation=h["accuracy"], loss=h["loss"]) for h in state.watch.history}
+    return learner, curve, state.seconds
 
 # %% ../../nbs/api/848_studies_learners.ipynb #fcb62da7
 def _method_accuracies(s, net, base, novel, specs, device):
@@ -316,7 +317,7 @@ def learner_gates(
         return first_gate(
             brevity_gate(seen, all_seen, "images in training tasks"),
             brevity_gate(epochs, _BASE_EPOCHS*preset.on_backbone, "epochs of base training"),
-            "" if done >= published else training_gate(r["curve"], dict(validation=.02), best=True),
+            "" if done >= published else training_gate(r["curve"], dict(validation=.02), kept="loss"),
             chance_gate(100*told.accuracy, 100*told.accuracy_half/1.96, 20., r["title"]))
     return pd.Series([gate(r) for r in rows.to_dict("records")], rows.index, dtype=object)
 
@@ -324,13 +325,14 @@ def learner_gates(
 def training_words(
     rows: pd.DataFrame,  # of `learner_rows` with their settings
 ) -> dict:  # "MAML, 1-shot" -> "trained", or why it bears no verdict
-    "How each training ended, and where its best look was, if not at the end."
+    "How each training ended: one that moves after its best look is not one that goes on learning."
     found = {}
     for r, why in zip(rows.to_dict("records"), learner_gates(rows)):
         looks = {int(k): v["validation"] for k, v in json.loads(r["curve"]).items()}
         best, last = max(looks, key=lambda k: (looks[k], k), default=0), max(looks, default=0)
-        trained = "trained" if best == last else f"trained, with its best look at {best:,} of {last:,} steps"
-        found[f"{r['title']}, {r['shot']}-shot"] = why or trained
+        past = f"past its best look, at {best:,} of {last:,} steps, and still moving"
+        if best < last: why = why.replace("still training", past)
+        found[f"{r['title']}, {r['shot']}-shot"] = why or "trained"
     return found
 
 # %% ../../nbs/api/848_studies_learners.ipynb #928b36f1
