@@ -229,6 +229,20 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path/"file").write_text("")
     with pytest.raises(InputError, match="Cannot write to the folder .* choose another out"): new(tmp_path/"file"/"out")
 
+def test_a_folder_that_can_only_be_read_is_read(tmp_path, monkeypatch):
+    from fewshot_nb.engine import pool, results
+    setting = dict(beta=1, seed=0)
+    new(tmp_path).write([dict(setting, m=.1)], setting=setting)
+    def refused(folder, what, remedy): raise InputError(f"Cannot write to the folder {str(folder)!r}")  # root may all
+    monkeypatch.setattr(results, "writable", refused)
+    here, calls = new(tmp_path), []
+    assert list(here.read().m) == [.1] and here.missing([setting]) == []
+    assert len(pool.compute_grid([setting], calls.append, here, jobs=1)) == 1  # nothing is missing
+    with pytest.raises(InputError, match="Cannot write to the folder"):
+        pool.compute_grid([dict(beta=2, seed=0)], calls.append, here, jobs=1)
+    assert calls == []
+    with pytest.raises(InputError, match="Cannot write to the folder"): new(tmp_path/"empty")
+
 def test_rows_that_are_no_rows_are_refused(tmp_path):
     r = new(tmp_path)
     for rows, words in [

@@ -177,6 +177,7 @@ def compute_grid(
     if not isinstance(jobs, int) or jobs < 0:
         raise InputError(f"jobs must be a whole number from 0 (one a core) on, but {jobs!r} was given.")
     todo, failed = results.missing(settings), []
+    if todo: results.ready()
     jobs = jobs or _free_processes(worker, results.device)
     alone = [[s] for s in todo]
     pieces = together(todo) if together else alone

@@ -208,8 +208,12 @@ class Results:
         self.folder, self.experiment, self.version = Path(folder), experiment, int(version)
         self.keys, self.grid = list(keys), {k: plain_value(v) for k, v in (grid or {}).items()}
         self.device, self.content, self.packed_by = device, content, list(packed_by)
-        writable(self.folder, f"the results of {experiment}", "choose another out")
+        if folder_note(self.folder) is None: self.ready()
         self._claim()
+
+    def ready(self):
+        "Refuse a folder that cannot be written to; one that is only read need not be."
+        writable(self.folder, f"the results of {self.experiment}", "choose another out")
 
     def __repr__(self):
         n = len(self._files())
@@ -224,7 +228,7 @@ def folder_note(
     "Whose rows a folder holds, as the note `belongs_to.json` in it says; a note that says something else is refused."
     path = Path(folder)/"belongs_to.json"
     try: note = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError: return None
+    except (FileNotFoundError, NotADirectoryError): return None
     except (OSError, ValueError, RecursionError): note = None
     if _is_note(note): return note
     raise InputError(f"The note {str(path)!r} does not say whose rows these are: "

@@ -258,7 +258,9 @@ def evaluate(
     auto = n_tasks == "auto"
     if out is None: return _streamed(plan, asked, None, auto, seen)
     with working_folder(out) as folder:
-        return _streamed(plan, asked, evaluation_results(folder, named_device(device)), auto, seen)
+        results = evaluation_results(folder, named_device(device))
+        results.ready()
+        return _streamed(plan, asked, results, auto, seen)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #e2852a54
 def _planned_work(bank, methods, spec, n_tasks, seed, device, base_mean, balanced, setting, calibration):
