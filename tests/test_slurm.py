@@ -32,6 +32,7 @@ SlurmdPidFile={home}/d.pid
 SlurmctldLogFile={home}/ctld.log
 SlurmdLogFile={home}/d.log
 SchedulerType=sched/builtin
+SchedulerParameters=sched_interval=1,batch_sched_delay=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 JobRequeue=1
