@@ -378,6 +378,48 @@ def test_rows_that_do_not_count_their_concepts_keep_their_interval_beside_those_
     with pytest.raises(InputError, match="CM has no interval: its error CM_se is nan. Test on more problems"):
         accuracy_interval(mixed[:1].assign(CM_se_concepts=np.nan, CM_se=np.nan), "CM")
 
+def test_numbers_that_are_told_are_those_of_the_program_or_of_the_picture():
+    "A program's length and area are not to be seen, for shapes are drawn at any scale."
+    from fewshot_nb.studies.bongard_shortcuts import (
+        SHORTCUTS, ShortcutSettings, compared, seen_of_pictures, shares_right)
+    some = basic_problems(60, 4)
+    def told(solver, problems=some): return seen_of_pictures(ShortcutSettings(solver), problems)
+    poses = some.pictures.poses
+    larger = replace(some, pictures=some.pictures._replace(poses=poses._replace(scale=2*poses.scale)))
+    for name, factor in (("degrees turned", 1), ("length", 2), ("area", 4)):
+        drawn = f"nearest drawn {name}"
+        assert np.array_equal(told(f"nearest {name}", larger), told(f"nearest {name}"))
+        if factor > 1: assert np.allclose(told(drawn, larger), factor*told(drawn), atol=1e-4)
+    for solver in SHORTCUTS:
+        if solver.startswith("nearest") and not solver.endswith(("pixels", "features")):
+            assert np.array_equal(told(solver).round(6), told(solver)), solver  # round-off would tell who is one shape
+    def right(solver):
+        x = told(solver)
+        return shares_right(compared(x.reshape(-1, 14, x.shape[1]), nearest=True), some.concepts)["single"]
+    x = told("nearest degrees turned").reshape(-1, 14)
+    assert (x[:, 7:] == x[:, 7:8]).all() and (compared(x[..., None], True)[..., 1] >= 0).all()  # one shape
+    assert right("nearest degrees turned") > 75 and right("nearest programs") > 85
+    for name in ("length", "area", "programs"): assert right(f"nearest {name}") > right(f"nearest drawn {name}") + 5
+
+def test_seeds_that_agree_say_nothing_of_other_concepts():
+    "Three trainings on the same 20 concepts had an interval a third as wide as the concepts alone give."
+    from scipy.stats import t
+    from fewshot_nb.studies.bongard import accuracy_interval, accuracy_unit
+    rows = pd.DataFrame([dict(CM=64.7 + d, CM_se=1., CM_se_concepts=2.3 + d, CM_concepts=20, BA=82.6 + 9*d, BA_se=1.1,
+                              train=70.) for d in (-.1, 0., .1)])
+    found = accuracy_interval(rows, "CM")
+    half = t.ppf(.975, 19)*2.3
+    assert found == pytest.approx((64.7, 64.7 - half, 64.7 + half, 3)) and half > 10*t.ppf(.975, 2)*.1/3**.5
+    assert accuracy_interval(rows[:2], "CM").high - 64.65 == pytest.approx(t.ppf(.975, 19)*2.25)  # and two
+    apart = accuracy_interval(rows.assign(CM=[55., 65., 75.]), "CM")  # over seeds, which is wider
+    assert apart.high - 65 == pytest.approx(t.ppf(.975, 2)*10/3**.5)
+    basic = accuracy_interval(rows, "BA")
+    assert basic.high - basic.value == pytest.approx(max(1.96*1.1, t.ppf(.975, 2)*.9/3**.5))
+    units = [accuracy_unit(rows, p) for p in ("CM", "BA")] + [accuracy_unit(rows.drop(columns="CM_se_concepts"), "CM")]
+    assert units == ["seeds or concepts", "seeds or concepts", "seeds or problems"]
+    with pytest.raises(InputError, match="BA has no interval: its error BA_se is nan. Test on more problems"):
+        accuracy_interval(rows.assign(BA_se=np.nan), "BA")
+
 def test_heads_with_worse_turns_are_not_better_and_few_widths_are_no_shape():
     from fewshot_nb.claims import judge_measures
     from fewshot_nb.studies.bongard import control_measures, size_measures

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from fewshot_nb.evaluation import omniglot as protocols
+from fewshot_nb.engine.results import committed_rows
 from fewshot_nb.studies import omniglot as study
+from fewshot_nb.studies.omniglot_claims import gap_points
 from fewshot_nb.core import InputError, threads
 from fewshot_nb.data.omniglot import SPLITS, alphabets, in_part, omniglot
 from fewshot_nb.data.lake_runs import bank_of_lake_images, read_lake_images, run_table
@@ -95,6 +97,15 @@ def test_a_better_embedding_is_better_everywhere(data):
         for w, s in protocols.OMNIGLOT_PROBLEMS: assert rows["hog"][f"{p} {w}-{s}"] < rows["pixels"][f"{p} {w}-{s}"]
     for w, s in ((20, 1), (20, 5)):
         assert rows["hog"][f"within-alphabet {w}-{s}"] > rows["hog"][f"unstructured {w}-{s}"]
+
+def test_the_gap_grows_on_every_scale_but_points():
+    "A ratio of errors could have grown by scale alone; the odds grow with each look at each learner, too."
+    rows = committed_rows("exp_omniglot_protocols")
+    gap = gap_points(rows[rows.place.str.startswith("lake ")]).sort_values("steps")
+    for _, looks in gap.query("steps > 0").groupby("method"):
+        assert looks.times.is_monotonic_increasing and looks.odds.is_monotonic_increasing
+    ends = gap.set_index(["method", "steps"]).odds[[("siamese shared", 400), ("siamese shared", 10_000)]]
+    assert ends.round(1).tolist() == [2.1, 2.9]
 
 def test_the_command_takes_a_function_and_a_file(data, tmp_path):
     "A function of one's own and the features that it gives, saved to a file, err alike."

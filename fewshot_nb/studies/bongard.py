@@ -362,9 +362,9 @@ def accuracy_unit(
     table,  # rows of one solver
     name: str,  # a column of accuracies: "FF", "CM", "train"
 ) -> str:
-    "What the interval of an accuracy is over; a free-form or basic problem is a concept of its own."
-    if len(table) > 1: return "seeds"
-    return "concepts" if name in _OWN_CONCEPTS or _error_column(table, name) != f"{name}_se" else "problems"
+    "What the interval of an accuracy is over, the wider of two; a free-form or basic problem is a concept of its own."
+    own = "concepts" if name in _OWN_CONCEPTS or _error_column(table, name) != f"{name}_se" else "problems"
+    return f"seeds or {own}" if len(table) > 1 else own
 
 _FEW_CONCEPTS = dict(CM=20, NV=16)  # of the test, for rows that do not count them
 
@@ -373,18 +373,27 @@ def _concepts_in(row, name):
     counted = row.get(f"{name}_concepts")  # beside rows that count them, it is not a number in those that do not
     return _FEW_CONCEPTS.get(name) if pd.isna(counted) else int(counted)
 
+def _half_over_problems(table, name):
+    "Half of an accuracy's 95 % interval over concepts or problems, which all seeds share: more seeds do not lessen it."
+    column = _error_column(table, name)
+    error, counts = table[column].mean(), [_concepts_in(row, name) for row in table.to_dict("records")]
+    if np.isnan(error): raise InputError(f"{name} has no interval: its error {column} is nan. Test on more problems.")
+    if column == f"{name}_se" or None in counts: return 1.96*error
+    return float(distributions.t.ppf(.975, min(counts) - 1)*error)
+
 def accuracy_interval(
     table,  # rows of one method
     name,  # a column, in %
 ) -> Estimate:
-    "Mean over rows (seeds) of a column with its 95 % interval (Student's t), over what `accuracy_unit` says."
-    if len(table) > 1: return mean_estimate(table[name])
-    row, column = table.iloc[0], _error_column(table, name)
-    clusters = _concepts_in(row, name) if column != f"{name}_se" else None
-    v, half = row[name], (distributions.t.ppf(.975, clusters - 1) if clusters else 1.96)*row[column]
-    if np.isnan(half):
-        raise InputError(f"{name} has no interval: its error {column} is {row[column]}. Test on more problems.")
-    return Estimate(v, max(0., v - half), min(100., v + half), 1)
+    """Mean over rows (seeds) of a column with its 95 % interval: that over concepts or problems, or that over seeds
+    (Student's t) where it is wider, see `accuracy_unit`."""
+    half = _half_over_problems(table, name)
+    if len(table) == 1:
+        v = table[name].iloc[0]
+        return Estimate(v, max(0., v - half), min(100., v + half), 1)
+    e = mean_estimate(table[name])
+    half = max(e.high - e.value, half)  # seeds that agree by luck are not known exactly
+    return Estimate(e.value, e.value - half, e.value + half, e.rows)
 
 def accuracy_error(
     table,  # rows of one method
@@ -548,7 +557,8 @@ def solver_curves(
     import matplotlib.pyplot as plt
     methods, printed = [m for m in SOLVERS if (table.method == m).any()], printed_accuracies(variant)[part]
     columns, lines = min(5, len(methods)), -(-len(methods)//5)
-    size = 1.2 + 1.9*columns, .8 + 1.9*lines
+    side = 1.7 if lines > 1 else 1.9  # of a panel
+    size = 1.2 + side*columns, .8 + side*lines
     with style():
         fig, axes = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
         for ax in axes.flat[len(methods):]: ax.set_axis_off()
@@ -709,7 +719,8 @@ def _borne(id, value, full, free):
     units = {accuracy_unit(rows, p) for t in tables for _, rows in t.groupby("method") for p in parts}
     gate = first_gate(*(solver_gate(t, parts) for t in tables))
     lacking = tuple(m for m in _EVERY.get(id, ()) if not any((t.method == m).any() for t in tables))
-    return Measure(value, unit="problems" if "problems" in units else units.pop(), gate=gate, lacking=lacking)
+    unit = next(u for u in ("problems", "concepts", "seeds or problems", "seeds or concepts") if u in units)
+    return Measure(value, unit=unit, gate=gate, lacking=lacking)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #6fc77767
 def solver_measures(
@@ -762,7 +773,7 @@ _ATTRIBUTE_CLAIMS = {"convex": "B12", "has_two_parts": "B13"}
 def control_table(
     table: pd.DataFrame,  # rows of `control_row`
 ) -> pd.DataFrame:
-    "The classifiers of attributes beside the paper's, with 95 % intervals over trainings; of one, over pictures."
+    "The classifiers of attributes beside the paper's, with 95 % intervals, over trainings or pictures, the wider."
     printed = published_claims("bongard").set_index("id").expected
     def text(e): return f"{e.value:.1f} [{e.low:.1f}, {e.high:.1f}]"
     lines = []
@@ -794,6 +805,10 @@ def _ended(table, steps, *measures):
     ended = (training_gate(r.get("curve"), margins, r[steps], full) for r in table.to_dict("records"))
     return first_gate(*ended, seeds_gate(len(table)))
 
+def _over_pictures(table):
+    "What the interval of a control is over."
+    return "seeds or pictures" if len(table) > 1 else "pictures"
+
 # %% ../../nbs/api/840_studies_bongard.ipynb #9fc0cda4
 def control_measures(
     table: pd.DataFrame,  # rows of `control_row`
@@ -804,13 +819,13 @@ def control_measures(
         if not len(t := table[table.task == task]): continue
         for name, of in (("test", id), ("train", id + "t")):
             chance = chance_gate(t[name].mean(), accuracy_error(t, name), 50, task)
-            unit, gate = "pictures" if len(t) == 1 else "seeds", first_gate(chance, _ended(t, "steps", name))
-            found[of] = Measure(accuracy_interval(t, name), unit=unit, gate=gate)
+            gate = first_gate(chance, _ended(t, "steps", name))
+            found[of] = Measure(accuracy_interval(t, name), unit=_over_pictures(t), gate=gate)
     mixture, l2 = (table[table.task == f"program {heads}"] for heads in ("mixture", "l2"))
     if len(mixture) and len(l2):
         wrong = {"mixture": accuracy_interval(mixture, "wrong_moves"), "L2": accuracy_interval(l2, "wrong_moves")}
         gate = first_gate(_heads_at_chance(mixture, l2), *(_ended(t, "ps_steps", "wrong_moves") for t in (mixture, l2)))
-        found["B14"] = Measure(wrong, unit="pictures" if len(mixture) == 1 else "seeds", gate=gate)
+        found["B14"] = Measure(wrong, unit=_over_pictures(mixture), gate=gate)
     return found
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #5f1c20b3

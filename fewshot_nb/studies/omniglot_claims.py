@@ -87,8 +87,9 @@ def ratio_estimate(
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #gap-02
 def gap_points(
     rows,  # of `exp_omniglot_protocols`, of one split
-) -> pd.DataFrame:  # method, steps, unstructured, within (errors in %), points (their difference), times (their ratio)
-    "Both errors of each method after so many steps (0: it learns nothing), 20-way one-shot, means over trainings."
+) -> pd.DataFrame:  # method, steps, unstructured, within (errors in %); points, times, odds: of within to unstructured
+    """Both errors of each method after so many steps (0: it learns nothing), 20-way one-shot, means over trainings,
+    and their difference, their ratio and the ratio of their odds."""
     found = []
     for r in rows.to_dict("records"):
         end = 0 if pd.isna(r.get("train_steps")) else int(r["train_steps"])
@@ -97,7 +98,10 @@ def gap_points(
         found += [dict(method=r["method"], steps=k, unstructured=100*v["unstructured"],
                        within=100*v["within-alphabet"]) for k, v in looks.items()]
     means = pd.DataFrame(found).groupby(["method", "steps"], as_index=False).mean()
-    return means.assign(points=means.within - means.unstructured, times=means.within/means.unstructured)
+    wrong = means[["within", "unstructured"]]
+    odds = wrong/(100 - wrong)
+    return means.assign(points=means.within - means.unstructured, times=means.within/means.unstructured,
+                        odds=odds.within/odds.unstructured)
 
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #d95acce0
 # what the tolerances of T20-1 and W20-1 allow, as shares of queries

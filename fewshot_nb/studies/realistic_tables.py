@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['method_label', 'marginal_label', 'accuracy_table', 'mean_halves', 'units_table', 'class_changes', 'room_table',
-           'measures_table', 'tuned_beside_presets', 'rivals_table', 'draw_paper_changes', 'draw_changes',
-           'draw_variants', 'draw_sweep', 'tuning_table', 'draw_imbalance', 'imbalance_table']
+           'measures_table', 'tuned_beside_presets', 'tuned_leads', 'tuned_leads_table', 'rivals_table',
+           'draw_paper_changes', 'draw_changes', 'draw_variants', 'draw_sweep', 'tuning_table', 'draw_imbalance',
+           'imbalance_table']
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #dbf6648f
 import re
@@ -144,6 +145,27 @@ def tuned_beside_presets(
     if not lines: return pd.DataFrame({"tuned - preset (points)": []})
     return pd.DataFrame(lines).sort_values("tuned - preset (points)", key=abs, ascending=False, kind="stable",
                                            ignore_index=True)
+
+# %% ../../nbs/api/834_studies_realistic_tables.ipynb #ebd73afb
+def tuned_leads(
+    rows,  # of `exp_realistic`
+):  # a DataFrame: a row for each cell; `points`, `± classes`, and whether this is exact or an upper bound
+    "By how much tuned alpha-TIM is above tuned TIM in points, and the half width of its 95 % interval over classes."
+    def at(method, column): return rows[rows.method == method].set_index(["features", "shot"])[column]
+    theirs, own, preset = "tim tuned", "alpha-tim tuned", "alpha-tim"
+    return pd.DataFrame({
+        "points": 100*(at(theirs, "behind") - at(own, "behind")),
+        "± classes": 100*(at(theirs, "behind_over_class") + at(own, "behind_over_class")),
+        "exact": at(own, "parameters").eq(at(preset, "parameters"))}).dropna(subset="points")
+
+def tuned_leads_table(
+    rows,  # of `exp_realistic`
+):  # a DataFrame: a row for each bank, a column for each number of shots
+    "The leads of tuned alpha-TIM over tuned TIM as text, in the order of the banks."
+    leads = tuned_leads(rows)
+    text = [f"{round(r[0], 2) + 0:+.2f} ± {r[1]:.2f}{'' if r[2] else ' at most'}" for r in leads.values]
+    wide = leads.assign(text=text).text.unstack("shot").rename(columns="{}-shot (points)".format)
+    return wide.reindex([f for f in dict.fromkeys(rows.features) if f in wide.index]).rename_axis("features")
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #d6acf732
 def rivals_table(

@@ -7,8 +7,8 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA',
            'SEARCH_ORDER', 'PUBLISHED_EPOCHS', 'learner_configuration', 'learner_schedule', 'nudge_weights',
            'in_another_order', 'stability_banks', 'StabilitySettings', 'pixel_moments', 'stability_row',
            'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs', 'mean_comparisons',
-           'pooled_spread', 'launch_gate', 'length_gate', 'effect_limits', 'stability_hypotheses', 'setup_spreads',
-           'DeterminismSettings', 'determinism_row', 'protonet_row', 'learner_label', 'setup_label',
+           'pooled_spread', 'launch_gate', 'length_gate', 'last_doublings', 'effect_limits', 'stability_hypotheses',
+           'setup_spreads', 'DeterminismSettings', 'determinism_row', 'protonet_row', 'learner_label', 'setup_label',
            'stability_measures', 'measures_of_learner', 'published_comparisons', 'published_plan', 'published_power',
            'comparison_panels', 'run_panels', 'curve_panels', 'spread_panel', 'determinism_table',
            'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'search_measures',
@@ -325,20 +325,28 @@ def mean_comparisons(
     return shown.assign(p_equivalent=same.p_holm.to_numpy())
 
 # %% ../../nbs/api/845_studies_stability.ipynb #ca6f08cf
+def _effective_df(squares, df):
+    "Degrees of freedom of a variance pooled over cells that may differ in theirs, from their sums of squares."
+    s, cells = squares.sum()/df.sum(), len(df)
+    if cells < 2 or not s: return float(df.sum())
+    variance = cells/(cells - 1)*np.square(squares - df*s).sum()/df.sum()**2  # of s, over cells
+    return float(min(2*s**2/variance, df.sum())) if variance else float(df.sum())
+
 def pooled_spread(
     table: pd.DataFrame,  # what `labelled_runs` gives
     within: list,  # columns that are held fixed
     over: str,  # the column that varies; what varies besides is averaged
     level: float = .975,  # of each limit: 95 % between them
-) -> pd.Series:  # sd, lower, upper, df, in units of accuracy
-    "The pooled standard deviation of the means over `over`, within groups of equal `within`."
-    means = table.groupby([*within, over]).accuracy.mean()
-    groups = means.groupby(level=within)
-    df = int((groups.size() - 1).sum())
-    if df < 1: raise InputError(f"No two rows differ in {over!r} alone: its spread cannot be measured.")
-    squares = float(((means - groups.transform("mean"))**2).sum())
-    lower, upper = ((squares/distributions.chi2.ppf(q, df))**.5 for q in (level, 1 - level))
-    return pd.Series(dict(sd=(squares/df)**.5, lower=lower, upper=upper, df=df), name=over)
+) -> pd.Series:  # sd, lower, upper in units of accuracy; df, effective degrees of freedom
+    "The standard deviation of the means over `over`, pooled over cells of equal `within`, whose variances may differ."
+    cells = table.groupby([*within, over]).accuracy.mean().groupby(level=within).agg(["size", "var"])
+    cells = cells[cells["size"] > 1]
+    if not len(cells): raise InputError(f"No two rows differ in {over!r} alone: its spread cannot be measured.")
+    plain = cells["size"].to_numpy() - 1
+    squares = cells["var"].to_numpy()*plain
+    df, variance = _effective_df(squares, plain), squares.sum()/plain.sum()
+    lower, upper = ((variance*df/distributions.chi2.ppf(q, df))**.5 for q in (level, 1 - level))
+    return pd.Series(dict(sd=variance**.5, lower=lower, upper=upper, df=df), name=over)
 
 # %% ../../nbs/api/845_studies_stability.ipynb #b8db4b9f
 def launch_gate(
@@ -361,20 +369,46 @@ def _mean_curve(rows):
     curves = [json.loads(c) for c in rows.curve]
     return {share: dict(accuracy=np.mean([at(c, share)["accuracy"] for c in curves])) for share in (.25, .5, 1)}
 
+def _setting(rows, name, default):
+    "A setting of all these rows; the default where they do not carry it or leave it open."
+    value = rows[name].iloc[0] if name in rows else default
+    return value if value and value == value else default
+
 def _test_way(rows):
     "Classes of a task of the test."
-    return next((rows[c].iloc[0] for c in ("test_way", "way") if c in rows), 5)
+    return _setting(rows, "test_way", _setting(rows, "way", 5))
 
-def _watched_gate(rows):
-    "Why trainings with a learning curve, of one learner with one optimiser, are not over."
+# %% ../../nbs/api/845_studies_stability.ipynb #3d82fa11
+_CONFIGURED = "learner", "optimizer", "configuration", "normalise"  # trainings that differ in none are one cell
+
+def _cells(rows):
+    "The rows of each learner, optimiser and configuration, with a name for it."
+    by = [c for c in _CONFIGURED if c in rows]
+    def named(key):
+        told = dict(zip(by, key))
+        more = ", ".join(f"{c} {told[c]}" for c in by[2:])
+        return f"{told['learner']}-{told['optimizer']}" + (f", {more}" if more else "")
+    return {named(key): part for key, part in rows.groupby(by)}
+
+def _points_tested(rows):
+    "By how many points the tested accuracy moves with one held out, from the trainings of one learner with a curve."
+    if _test_way(rows) == _setting(rows, "way", 5) and not _setting(rows, "within", ""): return 1.  # the same tasks
+    held, tested = zip(*((_mean_curve(part)[1]["accuracy"], part.accuracy.mean()) for part in _cells(rows).values()))
+    (_, both), (_, spread) = np.cov(held, tested) if len(held) > 1 else np.zeros((2, 2))
+    return max(1., spread/both) if both > spread/100 else np.inf  # hundreds of points tell nothing
+
+# %% ../../nbs/api/845_studies_stability.ipynb #c7cca897
+def _watched_gate(rows, points):
+    """Why trainings with a learning curve, of one learner, optimiser and configuration, are not over; `points` are of
+    the test for each held out."""
     learner, steps = rows.learner.iloc[0], int(rows.steps.iloc[0])
     worst = rows.iloc[rows.accuracy.argmin()]
     learned = chance_gate(100*worst.accuracy, 100*worst.error, 100/_test_way(rows))
     running = rows[~rows.stopped.astype(bool)]
     if not len(running): return learned
     brief = brevity_gate(steps, _full_length(learner))
-    return first_gate(learned, brief, training_gate(_mean_curve(running), dict(accuracy=.01)))
-
+    curve = {share*steps: look for share, look in _mean_curve(running).items()}
+    return first_gate(learned, brief, training_gate(curve, dict(accuracy=.01/points)))
 
 # %% ../../nbs/api/845_studies_stability.ipynb #b8db4ba1
 def length_gate(
@@ -387,10 +421,29 @@ def length_gate(
     if "accuracy" in short: short = short.dropna(subset=["accuracy"])  # what broke down has no curve
     if not len(short): return ""
     if "curve" not in short or short.curve.isna().any(): return training_gate(None, {})
-    groups = short.groupby(["learner", "optimizer"])
-    gates = {f"{learner}-{optimizer}": _watched_gate(part) for (learner, optimizer), part in groups}
+    gates = {}
+    for _, part in short.groupby("learner"):
+        points = _points_tested(part)
+        far = f"{points:.1f} of the test" if points < np.inf else "an unknown number of the test"
+        for name, cell in _cells(part).items():
+            gate = _watched_gate(cell, points)
+            gates[f"{name}; a point held out is {far}" if points > 1 and "moves" in gate else name] = gate
     return first_gate(*(f"{gate} ({name})" for name, gate in gates.items() if gate))
 
+
+# %% ../../nbs/api/845_studies_stability.ipynb #bd5af752
+def last_doublings(
+    rows: pd.DataFrame,  # rows of `stability_row` with their settings and curves
+) -> pd.DataFrame:  # a row a learner, optimiser and configuration: half, end, moved (% held out), tested (points)
+    "Accuracy on held-out classes at half and at the end of the trainings that were not stopped early, in percent."
+    found = {}
+    for _, part in rows.dropna(subset=["curve"]).groupby("learner", sort=False):
+        points = _points_tested(part)
+        for name, cell in _cells(part).items():
+            if not len(running := cell[~cell.stopped.astype(bool)]): continue
+            half, end = (100*_mean_curve(running)[share]["accuracy"] for share in (.5, 1))
+            found[name] = dict(half=half, end=end, moved=end - half, tested=points*(end - half))
+    return pd.DataFrame(found).T.rename_axis("trainings")
 
 # %% ../../nbs/api/845_studies_stability.ipynb #445d7b88
 def effect_limits(
@@ -665,6 +718,11 @@ def published_power(
     return pd.DataFrame(found | dict(equal=(same < level).mean(0)), index=pd.Index(names, name="setup"))
 
 # %% ../../nbs/api/845_studies_stability.ipynb #a29c92f5
+def _p_text(p):
+    "A p-value with three decimals, on the side of .05 where it is."
+    if p < .001: return "< 0.001"
+    return "< 0.05" if p < .05 <= round(p, 3) else f"{p:.3f}"
+
 def comparison_panels(
     tables: dict,  # title -> what `published_comparisons` or `mean_comparisons` gives
     margin: float = .01,  # as there
@@ -681,8 +739,8 @@ def comparison_panels(
                 colour = COLOURS["vermillion" if r.p < .05 else "blue"]
                 ax.plot([100*r.lower, 100*r.upper], [y, y], color=colour, lw=1.5)
                 ax.plot(100*r.estimate, y, "o", ms=5, color=colour, mfc=colour if r.p_holm < .05 else "white")
-                ax.annotate(f"p {r.p:.2f}, Holm {r.p_holm:.2f}", (1.02, y), xycoords=("axes fraction", "data"),
-                            fontsize=8.5, va="center")
+                ax.annotate(f"p {_p_text(r.p)}, Holm {_p_text(r.p_holm)}", (1.02, y),
+                            xycoords=("axes fraction", "data"), fontsize=8.5, va="center")
             ax.axvspan(-100*margin, 100*margin, color="#dddddd", lw=0, zorder=0)
             ax.axvline(0, color="black", lw=.6)
             ax.set_yticks(range(len(names)), map(setup_label, names))
