@@ -858,10 +858,12 @@ def _stream(pool, spec, groups, n_tasks, seed, batch, start):
         last, parts = min(first + batch, start + n_tasks), []
         for number in range(first//BLOCK, (last - 1)//BLOCK + 1):
             if held is None or held.start != number*BLOCK: held = _draw_block(pool, spec, groups, seed, number)
-            if held.redraw_rate > .2 and not warned:
+            asked = held[max(0, start - held.start):start + n_tasks - held.start]  # as a table of them says it
+            if asked.redraw_rate > .2 and not warned:
                 warned = True
-                warnings.warn(f"{held.redraw_rate:.0%} of the class counts were drawn again because a class was too "
-                              f"small: the marginals are milder than {spec.marginal}.", stacklevel=3)
+                warnings.warn(f"{asked.redraw_rate:.1%} of the class counts of {len(asked):,} tasks were drawn again "
+                              f"because a class was too small: the marginals are milder than {spec.marginal}.",
+                              stacklevel=3)
             parts.append(held[max(0, first - held.start):last - held.start])
         yield parts[0] if len(parts) == 1 else join_tasks(parts)
 

@@ -132,8 +132,13 @@ def test_a_terminal_in_cp1252_and_ctrl_c(tmp_path, monkeypatch, capsys):
     from fewshot_nb.engine import experiment
     def stopped(): raise KeyboardInterrupt
     monkeypatch.setattr(experiment, "experiment_names", stopped)
-    with pytest.raises(SystemExit) as e: main(["list"])
-    assert e.value.code == 130 and "the same command goes on from there" in capsys.readouterr().err
+    from fewshot_nb.engine import determinism
+    monkeypatch.setattr(determinism, "run_twice", lambda *a, **k: stopped())
+    for line, words in ((["reproduce", "--all"], "what was finished is kept, and the same command goes on from there."),
+                        (["check-determinism", "exp_beta"], "nothing is kept, and the same command begins anew."),
+                        (["list"], "nothing is kept, and the same command begins anew.")):
+        with pytest.raises(SystemExit) as e: main(line)
+        assert e.value.code == 130 and capsys.readouterr().err.endswith(f"fewshot_nb: stopped: {words}\n")
 
 def test_cuda_asked_for_and_absent(refused, monkeypatch):
     import torch
@@ -171,7 +176,8 @@ def test_data_folders_that_hold_no_omniglot(refused, tmp_path):
     (tmp_path/"empty").mkdir()
     for command in ("run", "reproduce"):
         assert "No Omniglot in" in refused(command, "exp_beta", "--data", tmp_path/"empty")
-        assert "does not exist" in refused(command, "exp_beta", "--data", tmp_path/"nowhere")
+        for name in ("exp_beta", "exp_alpha_entropy"):  # the second reads no data
+            assert "does not exist" in refused(command, name, "--data", tmp_path/"nowhere")
 
 @pytest.fixture
 def tree(tmp_path, cache):
@@ -248,7 +254,7 @@ def test_results_that_cannot_be_written(refused, tmp_path, monkeypatch):
     assert "Permission denied" in refused("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path/"out")
 
 def test_results_that_cannot_be_read(refused, tmp_path, monkeypatch):
-    "A folder that is not there, and one that one who is not root may not look into, or not write to."
+    "A folder that is not there, and one that may not be looked into; to be read, it need not be written."
     assert "under 'nowhere': run it first, or name the folder" in refused("results", "exp_beta", "--out", "nowhere")
     rows_of_beta(tmp_path/"out")
     def forbidden(*args, **kwargs): raise PermissionError(13, "Permission denied")
@@ -258,8 +264,8 @@ def test_results_that_cannot_be_read(refused, tmp_path, monkeypatch):
             words = refused("results", "exp_beta", "--out", tmp_path/"out")
         assert f"Cannot read the folder {str(locked)!r}" in words and "ask its owner" in words and "--out" in words
     monkeypatch.setattr(core.tempfile, "TemporaryFile", forbidden)
-    words = refused("results", "exp_beta", "--out", tmp_path/"out")
-    assert f"Cannot write to the folder '{tmp_path}/out/exp_beta/" in words and "choose another out" in words
+    with pytest.raises(SystemExit) as e: main(["results", "exp_beta", "--out", str(tmp_path/"out")])
+    assert e.value.code == 0
 
 def test_a_full_disk(refused, tmp_path):
     rows_of_beta(tmp_path/"out")
@@ -327,8 +333,59 @@ def test_help_and_version(said):
     began = time.perf_counter()
     out, _ = said("--help")
     print(f"help, in process: {time.perf_counter() - began:.2f} s")
-    assert "reproduce" in out and "Traceback" not in out
+    assert "reproduce" in out and "Traceback" not in out and said()[0] == out  # and without any word
     assert said("--version")[0].strip() == f"fewshot_nb {fewshot_nb.__version__}"
+
+def test_a_missing_value_points_to_the_help_of_its_command(capsys):
+    for command, option in (("evaluate", "--shots"), ("embed", "--out")):
+        with pytest.raises(SystemExit) as e: main([command, "ok.npz", option])
+        assert e.value.code == 2
+        assert capsys.readouterr().err.strip().endswith(f"requires an argument: see fewshot_nb {command} --help.")
+
+@pytest.fixture
+def two_folders(tmp_path, monkeypatch):
+    "Two folders of images, and a module with two backbones that cost nothing."
+    import sys
+    for k, folder in enumerate(("imgs", "the other")):
+        for name in ("ant", "bee"):
+            (tmp_path/folder/name).mkdir(parents=True)
+            for i in range(2): Image.new("RGB", (9, 9), (40*i, 90*k, 7)).save(tmp_path/folder/name/f"{i}.png")
+    net = "import torch\ndef {}(): return torch.nn.AvgPool2d({})\n"
+    (tmp_path/"two_nets_of_a_test.py").write_text(net.format("wide", 112) + net.format("fine", 56))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("two_nets_of_a_test", None)
+
+def test_embed_writes_over_nothing_but_the_same_embedding(two_folders, said, refused, monkeypatch):
+    "It once replaced any file of the name, and the name has a default."
+    def line(net, folder="imgs", *more): return ["embed", folder, "--model", f"two_nets_of_a_test:{net}", *more]
+    out, _ = said(*line("wide"))
+    assert out.strip() == "features.npz: look at it with fewshot_nb evaluate features.npz"
+    first = np.load("features.npz")["features"]
+    said(*line("wide"))  # the same command again
+    assert np.array_equal(np.load("features.npz")["features"], first)
+    made = (two_folders/"features.npz").read_bytes()
+    np.savez("precious.npz", features=np.ones((3, 2)), labels=[0, 1, 2])
+    (two_folders/"notes.npz").write_text("mine")
+    (two_folders/"folder.npz").mkdir()
+    theirs = (two_folders/"precious.npz").read_bytes()
+    monkeypatch.setattr("fewshot_nb.data.embedding.backbone_from", lambda *_: pytest.fail("this is work"))
+    for command, words in (
+            (line("fine"), "'features.npz' is there already and is of two_nets_of_a_test:wide and the images in"),
+            (line("wide", "the other"), "not of two_nets_of_a_test:wide and the images in"),
+            (line("wide", "imgs", "--weights", "random"), "not of two_nets_of_a_test:wide with weights random and"),
+            (line("wide", "imgs", "--out", "precious.npz"), "'precious.npz' is there already and does not say"),
+            (line("wide", "imgs", "--out", "notes.npz"), "'notes.npz' is there already and does not say"),
+            (line("wide", "imgs", "--out", "folder.npz"), "'folder.npz' is there already and does not say")):
+        sentence = refused(*command)
+        assert words in sentence and sentence.endswith("name another file with out= (--out), or remove it.")
+    assert (two_folders/"features.npz").read_bytes() == made and (two_folders/"precious.npz").read_bytes() == theirs
+
+def test_embed_quotes_a_path_with_spaces(two_folders, said):
+    import shlex
+    out, _ = said("embed", "the other", "--model", "two_nets_of_a_test:wide", "--out", "em b.npz")
+    assert shlex.split(out.partition("look at it with ")[2]) == ["fewshot_nb", "evaluate", "em b.npz"]
 
 @pytest.mark.parametrize("name", experiments.experiment_names())
 def test_every_experiment_keeps_the_contract(name):

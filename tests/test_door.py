@@ -347,3 +347,70 @@ def test_a_table_that_may_not_be_written_to_is_taken_without_a_warning():
         x = numeric_tensor(X, "The features")
     x[0, 0] = 5.
     assert X[0, 0] == 0 and x[1, 1] == 4
+
+def test_base_features_that_tasks_are_drawn_from_are_a_leak(tmp_path):
+    "Told once where rows are shared; not for other classes, nor for a file with base features of its own."
+    half = np.arange(400) < 200
+    part = np.where(half, "base", "test")
+    np.savez(tmp_path/"f.npz", x=numbers(), y=WORDS)
+    np.savez(tmp_path/"base.npz", x=numbers()[half], y=WORDS[half])
+    np.savez(tmp_path/"parts.npz", x=numbers(), y=WORDS, split=part)
+    np.savez(tmp_path/"own.npz", x=numbers()[~half], y=WORDS[~half], base=numbers()[half])
+    from fewshot_nb.data.features import features
+    from fewshot_nb.evaluation.front import features_from
+    for ask, told in [(lambda: features(tmp_path/"f.npz", base=tmp_path/"f.npz"), "400 of 400 rows of f.npz"),
+                      (lambda: features(tmp_path/"f.npz", base=tmp_path/"base.npz"), "200 of 400 rows of f.npz"),
+                      (lambda: features(tmp_path/"parts.npz", base=tmp_path/"base.npz"), None),
+                      (lambda: features(tmp_path/"own.npz"), None),
+                      (lambda: features_from(numbers(), WORDS, base=numbers()), "400 of 400 rows of features"),
+                      (lambda: features_from(numbers(), WORDS, base=numbers(seed=1)), None),
+                      (lambda: features_from(numbers(), WORDS, base=numbers().mean(0)), None)]:
+        with warnings.catch_warnings(record=True) as said_so:
+            warnings.simplefilter("always")
+            ask()
+        leaks = [str(w.message) for w in said_so if "leak" in str(w.message)]
+        assert [s[:len(told or "")] for s in leaks] == ([told] if told else []), leaks
+        assert all("give base features of other classes" in s and "\n" not in s for s in leaks)
+
+def test_rows_without_a_base_mean_are_called_so(tmp_path):
+    from fewshot_nb import evaluate
+    ask = dict(methods="protonet", shots=1, n_tasks=10, n_query=20, balanced=False, out=tmp_path/"rows")
+    evaluate(numbers(), WORDS, **ask)
+    with pytest.warns(UserWarning, match="called 'features' are without a base mean: computed anew"):
+        evaluate(numbers(), WORDS, base=np.zeros(12), **ask)
+
+def test_an_instance_with_the_default_centre_is_taken_as_its_name_is():
+    from fewshot_nb import evaluate, inference
+    ask = dict(shots=1, n_tasks=10, n_query=20, balanced=False)
+    def accuracy(m): return evaluate(numbers(), WORDS, methods=m, **ask).numbers.accuracy.tolist()
+    with pytest.raises(InputError, match=r"give an instance, SimpleShot\(\)"): accuracy(inference.METHODS["simpleshot"])
+    assert accuracy([inference.SimpleShot()]) == accuracy("simpleshot")
+    assert accuracy([inference.SimpleShot.published(1)]) == accuracy("simpleshot")
+    with pytest.raises(InputError, match="simpleshot was given centre='base', but there are no base features"):
+        accuracy([inference.SimpleShot(centre="base")])
+    assert accuracy([inference.SimpleShot(centre="support")]) == accuracy("simpleshot")  # the remedy works
+
+def test_the_centre_that_was_asked_for_goes_with_copies():
+    import copy, pickle
+    from sklearn.base import clone
+    from fewshot_nb.inference import SimpleShot
+    for m, given in (SimpleShot(), False), (SimpleShot("base"), True), (SimpleShot(centre="base"), True):
+        for same in copy.copy(m), copy.deepcopy(m), pickle.loads(pickle.dumps(m)):
+            assert same == m and same._centre_given is given and set(vars(same)) == {"centre", "engine"}
+    assert SimpleShot() == SimpleShot("base") and hash(SimpleShot()) == hash(SimpleShot("base"))
+    assert clone(SimpleShot()) == SimpleShot()
+
+def test_calibrating_takes_a_pair_and_refuses_features_without_labels():
+    import fewshot_nb as fs
+    spec = fs.TaskSpec(n_query=20)
+    pair = fs.calibrated("simpleshot", (numbers(), WORDS), spec, n_tasks=20)
+    assert pair.temperature > 0 and pair.method.centre == "support"
+    with pytest.raises(InputError, match=r"ndarray is neither .* give features with their labels as a pair, \(X, y\)"):
+        fs.calibrated("simpleshot", numbers(), spec)
+    with pytest.raises(InputError, match=r"give features and labels as one pair, \(X, y\)"):
+        fs.calibrated("simpleshot", numbers(), WORDS)
+
+def test_log_loss_says_its_floor(tmp_path):
+    np.savez(tmp_path/"f.npz", x=30*numbers(3.), y=WORDS)  # nearest prototypes are sure, and often wrong
+    done = said("evaluate", tmp_path/"f.npz", *LINE, "--calibration", "--explain", "--out", tmp_path/"out")
+    assert "below 1.2e-7 it counts as 1.2e-7, which is 15.9 nats" in " ".join(done.stdout.split())

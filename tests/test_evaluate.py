@@ -439,3 +439,76 @@ def test_an_answer_that_is_no_number_is_refused():
             return torch.full((len(query), query.shape[1], 4), float("nan"))
     with pytest.raises(InputError, match="The answers of protonet are not numbers"):
         evaluate(cloud(), Silent(), FOUR, 3)
+
+def test_a_change_of_settings_is_told():
+    "A name takes the published settings for each kind of query and number of shots; fixed ones have no footnote."
+    from fewshot_nb.evaluation.front import evaluate_features
+    from fewshot_nb.inference.transductive import LaplacianShot
+    b, methods = cloud(), {n: n for n in ("tim-adm", "laplacianshot", "alpha-tim", "simpleshot")}
+    methods["fixed"] = LaplacianShot(centre="support")
+    found = evaluate_features(b, methods=methods, shots=(1, 5), n_query=15, n_tasks=6)
+    one, five = ([n for n in t.notes if "published" in n] for t in found.tables)
+    told = "from balanced also holds a change of settings, as published: "
+    assert len(one) == 1 and one[0].startswith(told) and "fixed" not in one[0] and "simpleshot" not in one[0]
+    assert "laplacianshot rectify=False (balanced: True)" in one[0]
+    assert "tim-adm conditional=1 (balanced: 0.1), ce=1 (balanced: 0.1)" in one[0]
+    assert "laplacianshot lam=0.7 (balanced: 0.3), rectify=False (balanced: True)" in five[0]
+    assert five[1:] == ["alpha-tim: alpha=7, as published for 5 shots"]
+    for text in (found.tables[0].html(), found.to_markdown(), found.to_latex(), repr(found).replace("\n  ", " ")):
+        assert told in text
+    even = evaluate_features(b, methods="laplacianshot", shots=5, n_query=15, n_tasks=6, marginal="balanced").tables[0]
+    assert even.notes[-1] == "laplacianshot: lam=0.3, rectify=True, as published for 5 shots and balanced queries"
+    fixed = evaluate_features(b, methods=LaplacianShot(centre="support"), shots=1, n_query=15, n_tasks=6).tables[0]
+    assert not any("published" in n for n in fixed.notes)
+
+def test_settings_are_not_called_published_where_they_are_not():
+    "A function, a class of another module and settings of one's own have no preset, and none is told."
+    from fewshot_nb.evaluation.tables import preset_notes
+    from fewshot_nb.inference.transductive import AlphaTIM
+    row = dict(method="m", implementation="alpha-tim 1", shot=5, marginal="dirichlet(2)")
+    def told(**changes): return preset_notes(pd.DataFrame([row | changes]))
+    own = {a: module.method_parameters(AlphaTIM(alpha=a)) for a in (2., 3., 7.)}
+    assert told(parameters=own[7.]) == ["m: alpha=7, as published for 5 shots"]
+    assert not told(parameters=own[3.]) and not told(parameters=own[2.]) and not told(parameters=own[7.], shot=1)
+    assert not told(parameters=own[7.], implementation="alpha-tim 0")
+    assert not told(parameters=own[7.], implementation="alpha-tim 1 0123456789ab")
+    assert not told(parameters="LogisticRegression(C=2, max_iter=9)", implementation="LogisticRegression 1")
+
+def test_one_task_has_no_interval_and_no_best():
+    "One task tells no method from another: no star, no nan, and a sentence."
+    from fewshot_nb.evaluation.front import evaluate_features
+    table = evaluate_features(cloud(), methods=["simpleshot", "protonet"], shots=1, n_query=15, n_tasks=1).tables[0]
+    assert set(table.marks) == {""} and "nan" not in table.text(200) and "±" not in table.text(200)
+    assert "one task: no intervals, and no method is told from another" in table.notes
+    assert table.title.endswith(", 1 task")
+
+def test_few_tasks_give_no_verdict_on_new_classes():
+    "The interval over classes wanders while tasks are few: a footnote says so; from 1,000 on there is a verdict."
+    from fewshot_nb.evaluation.backbones import compare_features
+    b = cloud(10, 100)
+    r = np.random.default_rng(1)
+    pair = {"good": b.data, "bad": b.data + 3*torch.from_numpy(r.normal(size=b.data.shape)).float()}
+    for n in (999, 1000):
+        c = compare_features(pair, b.labels, methods="simpleshot", shots=1, n_query=15, marginal="balanced", n_tasks=n)
+        rough = "± classes is rough: 999 tasks, from 1,000 on it settles"
+        assert c.numbers.lead_holm_over_class[0] <= .05
+        assert c.numbers.holds_for[0] == ("new images" if n < 1000 else "new classes")
+        assert (rough in c.tables[0].notes) == (n < 1000)
+        assert ("holds for: no verdict on new classes below 1,000 tasks" in c.tables[0].notes) == (n < 1000)
+
+def test_the_warning_and_the_table_say_one_share_of_redrawn_counts():
+    "The warning is of the tasks that were asked for, as the footnote is."
+    from fewshot_nb.evaluation.front import evaluate_features
+    with pytest.warns(UserWarning, match="of 100 tasks were drawn again") as said:
+        t = evaluate_features(cloud(per_class=30), methods="simpleshot", shots=1, n_tasks=100)
+    share = next(str(w.message) for w in said if "drawn again" in str(w.message)).split()[0]
+    assert f"counts drawn again as a class was too small: {share}" in t.tables[0].notes
+
+def test_masked_values_are_refused_like_nan():
+    "A mask that hides nothing is taken; a hidden value is no feature."
+    from fewshot_nb.evaluation.front import features_from
+    b = cloud()
+    x = np.ma.masked_array(b.data.numpy(), mask=False)
+    assert torch.equal(features_from(x, b.labels).novel.data, b.data)
+    x[3, 2] = np.ma.masked
+    with pytest.raises(InputError, match="hold 1 masked value: fill them"): features_from(x, b.labels)

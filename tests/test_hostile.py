@@ -295,6 +295,55 @@ def _huge():
         + chunk(b"IEND", b"")
     )
 
+# Methods of one's own that answer something else
+
+ANSWERS = {
+    "class numbers": lambda p: p.argmax(-1), "whole numbers": lambda p: p.long(), "transposed": lambda p: p.mT,
+    "a class too many": lambda p: torch.cat([p, p[..., :1]], -1), "a class too few": lambda p: p[..., 1:],
+    "fewer tasks": lambda p: p[:1], "fewer queries": lambda p: p[:, :3], "nothing": lambda p: None,
+    "numpy": lambda p: p.numpy(), "lists": lambda p: p.tolist(), "elsewhere": lambda p: p.to("meta"),
+    "not numbers": lambda p: p*float("nan"), "infinite": lambda p: p/0}
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_wrong_answers_of_methods(what):
+    "Refused in one sentence, by `evaluate` and when called, and also in a method that changes one of ours."
+    from dataclasses import dataclass
+
+    import fewshot_nb as fs
+    from fewshot_nb import inference
+    from fewshot_nb.inference.base import Method, gaussian_tasks, nearest, prototypes
+
+    def answer(self, support, labels, query, way):
+        return ANSWERS[what](nearest(prototypes(support, labels, way), query))
+    x = np.random.default_rng(0).normal(size=(120, 4))
+    ask = dict(shots=1, n_tasks=20, n_query=20, balanced=False)
+    support, labels, query, _ = gaussian_tasks(20, n_query=20)
+    for base in Method, inference.ProtoNet:
+        wrong = dataclass(frozen=True)(type("Wrong", (base,), dict(name="wrong", title="", answer=answer)))()
+        for call in (lambda: fs.evaluate(x, np.arange(120)//20, methods=[wrong], **ask),
+                     lambda: wrong(support, labels, query)):
+            with pytest.raises(InputError, match="wrong") as e: call()
+            one_sentence(e.value)
+            if what not in ("not numbers", "infinite"):
+                assert re.search(r"shape \(task, query, way\) = \(\d+, 20, 5\) on cpu is due", str(e.value))
+
+def test_a_method_with_a_call_of_its_own_and_functions_of_other_arguments():
+    from dataclasses import dataclass
+
+    import fewshot_nb as fs
+    from fewshot_nb.inference.base import Method
+
+    @dataclass(frozen=True)
+    class Numpy(Method):
+        name = "own call"
+        def __call__(self, support, labels, query, base_mean=None): return np.ones((len(query), query.shape[1], 5))
+    x = np.random.default_rng(0).normal(size=(120, 4))
+    for m, words in [(Numpy(), "own call answered ndarray"), (lambda s, q: 1, r"takes \(s, q\), but it must be called"),
+                     (lambda s, y, q, way: 1, r"takes \(s, y, q, way\), but it must be called with three")]:
+        with pytest.raises(InputError, match=words) as e:
+            fs.evaluate(x, np.arange(120)//20, methods=[m], shots=1, n_tasks=5, n_query=20, balanced=False)
+        one_sentence(e.value)
+
 # Caches and results
 
 @pytest.fixture(scope="module")

@@ -183,3 +183,21 @@ def test_marks_of_a_table_are_by_pairs(readings):
     marks = dict(zip(zip(table.table["shot"].astype(int), table.table.method), table.marks["accuracy (%)"]))
     assert [k for k, m in marks.items() if m == "*"] == [(1, "LaplacianShot"), (5, "Entropy-min")]
     assert marks[5, "SimpleShot"] == "" and marks[5, "LaplacianShot"] == "~"
+
+def test_a_stop_while_a_learner_is_asked_costs_no_training(tmp_path, monkeypatch):
+    tiny = dict(learner="protonet", shot=1, backbone="conv4", side=28, steps=3, batch=1, way=5, lr=.001, look=3,
+                tasks=4, tuned_tasks=1, classes=8, per_class=20)
+    ask, train, steps = learners.reading_accuracies, learners.train_table_learner, []
+    def stopped(*args, **kwargs): raise KeyboardInterrupt
+    def watched(*args, **kwargs):
+        steps.append(len(list((tmp_path/"checkpoints").glob("*.ckpt"))))
+        return train(*args, **kwargs)
+    monkeypatch.setattr(learners, "train_table_learner", watched)
+    monkeypatch.setattr(learners, "reading_accuracies", stopped)
+    with pytest.raises(KeyboardInterrupt): learners.learner_rows(tiny, tmp_path, "glyphs", device="cpu")
+    monkeypatch.setattr(learners, "reading_accuracies", ask)
+    rows = learners.learner_rows(tiny, tmp_path, "glyphs", device="cpu")
+    assert steps == [0, 1] and len(rows) == 3  # the second time it began from a checkpoint,
+    assert not list((tmp_path/"checkpoints").glob("*.ckpt"))  # which is gone when the rows are there
+    whole = learners.learner_rows(tiny, tmp_path/"other", "glyphs", device="cpu")
+    assert [r["accuracy"] for r in rows] == [r["accuracy"] for r in whole]

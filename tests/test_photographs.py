@@ -13,7 +13,7 @@ from fewshot_nb.core import InputError
 from fewshot_nb.data import at_hand, embedding
 from fewshot_nb.data.at_hand import images_at_hand
 from fewshot_nb.data.image_sets import decoded, image_place, images_that_stand_in, looked_through, places_of_classes
-from fewshot_nb.data.photographs import Bank  # with `from_folder`
+from fewshot_nb.data.photographs import Bank, photograph_bank  # a `Bank` with `from_folder`
 
 def jpeg(seed=0, size=(32, 40), mode="RGB"):
     pixels = np.random.default_rng(seed).integers(0, 255, (*size, 3), np.uint8)
@@ -36,7 +36,7 @@ def zipped(folder, *more):
     "The folder as an archive beside it, with more files, `(path inside, bytes)`."
     archive = folder.with_suffix(".zip")
     with zipfile.ZipFile(archive, "w") as z:
-        for file in sorted(folder.rglob("*.jpg")): z.write(file, file.relative_to(folder))
+        for file in sorted(folder.rglob("*.*")): z.write(file, file.relative_to(folder))
         for path, content in more: z.writestr(path, content)
     return archive
 
@@ -46,11 +46,26 @@ def spoil(folder):
     whole = jpeg()
     (folder/"novel/novel3/05.jpg").write_bytes(whole[:len(whole)*2//3])
 
-def opened(images, out):
+def only_heic(folder):
+    "A class whose images are of a phone's kind."
+    for file in (folder/"novel/novel2").glob("*.jpg"): file.rename(file.with_suffix(".heic"))
+
+def flat(folder, *lines):
+    "The same classes without folders of parts, and a list in the folder where there are lines."
+    for part in ("base", "val", "novel"):
+        for c in (folder/part).iterdir(): c.rename(folder/c.name)
+        (folder/part).rmdir()
+    if lines: (folder/"split.csv").write_text("\n".join(["class,part", *lines]))
+
+def by_name(*without):
+    "The lines of a class list: each class in the part of which it has its name."
+    return [f"{p}{c},{p}" for p in ("base", "val", "novel") for c in range(5) if f"{p}{c}" not in without]
+
+def opened(images, out, name="exp_base_training", **more):
     "Open an experiment on photographs, whose worker must not be reached."
     from fewshot_nb.engine.experiment import open_experiment
     def worker(setting): raise AssertionError("a setting was run")
-    return open_experiment("exp_base_training", worker, images=str(images), data="auto", out=out, jobs=1)
+    return open_experiment(name, worker, images=str(images), data="auto", out=out, jobs=1, **more)
 
 WRONG = {
     "broken": (spoil, "2 of 300 images of '.*own' cannot be read, the first is 'base/base1/07.jpg' .it is no image.: "
@@ -61,7 +76,11 @@ WRONG = {
     "loose": (lambda f: (f/"3.jpg").write_bytes(jpeg()), "The image '3.jpg' lies in no folder of a class"),
     "overlap": (lambda f: (f/"novel/novel1").rename(f/"novel/base1"), "'base1' lies in two parts, base and novel"),
     "few": (lambda f: (f/"novel/novel1/03.jpg").unlink(), "The novel part .* 'novel1', with 19 images"),
-    "no parts": (lambda f: [(f/p).rename(f/f"my_{p}") for p in ("base", "val", "novel")], "own' has no base classes")}
+    "no parts": (lambda f: [(f/p).rename(f/f"my_{p}") for p in ("base", "val", "novel")], "own' has no base classes"),
+    "flat": (flat, "own' has no base classes: .* or lay a class list split.csv with the columns class and part"),
+    "list": (lambda f: flat(f, *by_name(), "owl,novel"), "1 of its 16 classes have no image, the first is 'owl'"),
+    "heic": (only_heic, "1 of 15 class folders of '.*own' have no image that can be read, the first is "
+                        "'novel/novel2', which holds '00.heic': convert its files to .jpg or .png, or remove it.$")}
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_folder_or_archive_is_refused_before_a_setting_is_run(what, own, tmp_path):
@@ -109,9 +128,135 @@ def test_the_least_side_is_what_the_smallest_profile_reads(own):
         for profile in e.profiles:
             for s in e.grid(profile, 0): sides |= {s[k] for k in ("image_size", "crop", "side", "seen") if s.get(k)}
     assert min(sides) == at_hand._LEAST
+    assert {k for k in at_hand._SIDES} == {"image_size", "crop", "side", "seen"}
     (own/"val/val2/03.jpg").write_bytes(jpeg(size=(20, 60)))
     with images_that_stand_in(): images_at_hand(str(own))  # a rehearsal judges no pixel
     with pytest.raises(InputError, match="choose a smaller size or profile"): Bank.from_folder(own, "val", 28)
+
+def test_glyphs_never_stand_in_for_a_folder_of_ones_own(own, tmp_path, monkeypatch):
+    from fewshot_nb.engine.experiment import find_experiment, open_experiment
+    from fewshot_nb.engine.plan import plan_jobs
+    monkeypatch.delenv("FEWSHOT_DATA", raising=False)  # nothing else is at hand
+    def worker(setting, data, images): return dict(read=images_at_hand(images, data))
+    exp = open_experiment("exp_base_training", worker, images=str(own), data="auto", out=tmp_path/"out", jobs=1)
+    assert set(exp.table.read) == set(exp.table.images) == {str(own)}
+    assert exp.source == "photographs" and set(exp.table.data) == {"photographs"}
+    assert plan_jobs(find_experiment("exp_base_training"), "smoke", tmp_path/"out", images=str(own)).missing == []
+
+def grid(name, profile, **asked):
+    "The settings of an experiment, or those of them that are asked for."
+    from fewshot_nb.engine.experiment import find_experiment
+    return [s for s in find_experiment(name).grid(profile) if all(s[k] == v for k, v in asked.items())]
+
+def test_settings_say_what_they_need_of_base_classes(own):
+    for file in list((own/"base/base1").iterdir())[5:]: file.unlink()
+    for bears in (grid("exp_base_training", "smoke"), grid("exp_learners", "smoke", learner="simpleshot"), ()):
+        assert images_at_hand(str(own), settings=bears) == str(own)
+    words = "^The base part of .*own has 5 classes, the smallest, 'base1', with 5 images, but its tasks need "
+    needed = dict(exp_learners="5 classes of 16 images .1 shot and 15 queries.: give it more, or leave small classes",
+                  exp_protonet_search="16 classes of 20 images .5 shots and 15 queries.")
+    for name, needs in needed.items():
+        with pytest.raises(InputError, match=words + needs): images_at_hand(str(own), settings=grid(name, "smoke"))
+    with pytest.raises(InputError, match="^The validation part .* need 5 classes of 35 images .20 shots and 15"):
+        images_at_hand(str(own), settings=grid("exp_learners", "paper"))
+
+@pytest.mark.parametrize("name, profile, words", [
+    ("exp_learners", "smoke", "The base part of .*own has 5 classes, the smallest, 'base1', with 5 images"),
+    ("exp_base_training", "gpu", "285 of 285 images of '.*own' are smaller than 64 x 64 pixels")])
+def test_what_a_profile_needs_is_refused_before_a_setting_is_run(name, profile, words, own, tmp_path):
+    from fewshot_nb.engine.experiment import find_experiment
+    from fewshot_nb.engine.plan import plan_jobs
+    for file in list((own/"base/base1").iterdir())[5:]: file.unlink()
+    for ask in (lambda: opened(own, tmp_path/"out", name, profile=profile),
+                lambda: plan_jobs(find_experiment(name), profile, tmp_path/"out", images=str(own))):
+        with pytest.raises(InputError, match=f"^{words}"): ask()
+    assert not (tmp_path/"out").exists()
+    with pytest.raises(InputError, match="There is no row of"): opened(own, tmp_path/"out", name, rows="none")
+
+def test_settings_say_at_which_size_images_are_read(own):
+    small = [grid(name, "smoke", **asked) for name, asked in (
+        ("exp_base_training", {}), ("exp_learners", dict(learner="versa")))]
+    for settings in small: assert images_at_hand(str(own), settings=settings) == str(own)
+    words = ("^300 of 300 images of '.*own' are smaller than {0} x {0} pixels, the first is 'base/base0/00.jpg' with a "
+             "side of 32: enlarge them beforehand, choose a smaller profile, or remove them.$")
+    for name, profile, side in ("exp_base_training", "hour", 40), ("exp_base_training", "paper", 92), (
+            "exp_learners", "gpu", 64), ("exp_protonet_search", "gpu", 84):
+        settings = [dict(s, learner="simpleshot", shot=1) for s in grid(name, profile)]  # no tasks of base classes
+        with pytest.raises(InputError, match=words.format(side)):
+            images_at_hand(str(own), settings=settings)
+        with images_that_stand_in(): images_at_hand(str(own), settings=settings)
+
+def said_of(read):
+    "The warnings of a call."
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        read()
+    return [str(w.message) for w in told]
+
+def test_files_that_are_not_read_are_told_once(own, tmp_path, quick):
+    for name in ("base/base1/photo.heic", "base/base1/p.avif", "val/val2/notes.txt", "val/val2/.DS_Store",
+                 "novel/novel1/Thumbs.db", "licence.txt", "val/read.me", "docs/more.txt"):
+        (own/name).parent.mkdir(exist_ok=True)
+        (own/name).touch()
+    (own/"base/base0/q.jfif").write_bytes(jpeg())  # a JPEG, and read as one
+    words = "3 of 304 files in class folders of '{}' are not read, the first is 'base/base1/p.avif': if they are imag"
+    for place in (own, zipped(own)):
+        once, again = (said_of(lambda: images_at_hand(str(place))) for _ in range(2))
+        assert len(once) == 1 and once[0].startswith(words.format(place)) and not again
+        told = said_of(lambda: Bank.from_folder(place, "base", 16))
+        assert [t for t in told if t.startswith(words.format(place))] == told and len(told) == 1
+        assert Bank.from_folder(place, "base", 16).n == 101
+    told = said_of(lambda: embed(own, tmp_path/"f.npz"))
+    assert [t for t in told if t.startswith(words.format(own))] == told and len(told) == 1 and len(quick) == 301
+
+def test_a_class_folder_without_images_is_refused_or_left_out(own, tmp_path, quick):
+    only_heic(own)
+    words = "^1 of 15 class folders of .* have no image that can be read, the first is 'novel/novel2', which holds"
+    with pytest.raises(InputError, match=words + ".* or remove it, or leave it out with --skip-broken.$"):
+        embed(own, tmp_path/"f.npz")
+    with pytest.raises(InputError, match=words + ".* or remove it .or, in Python, .* with skip_broken=True..$"):
+        Bank.from_folder(own, size=16)
+    with pytest.warns(UserWarning, match=words + ".*; they are left out.$"):
+        assert Bank.from_folder(own, "novel", 16, skip_broken=True).classes == 4
+    with pytest.warns(UserWarning, match=words): embed(own, tmp_path/"f.npz", "--skip-broken")
+    for file in (own/"novel/novel2").iterdir(): file.unlink()
+    with pytest.raises(InputError, match="the first is 'novel/novel2', which is empty"): images_at_hand(str(own))
+    (own/"novel/novel2").rmdir()
+    (tmp_path/"all/cat").mkdir(parents=True)
+    (tmp_path/"all/cat/1.heic").touch()
+    for read in (lambda: embed(tmp_path/"all", tmp_path/"g.npz"), lambda: Bank.from_folder(tmp_path/"all")):
+        with pytest.raises(InputError, match="^1 of 1 class folders .* 'cat', which holds '1.heic'"): read()
+
+def test_a_list_in_the_folder_tells_the_parts_everywhere(own, tmp_path, quick):
+    flat(own, *by_name())
+    (own/"extra").mkdir()
+    (own/"extra/1.jpg").write_bytes(jpeg())
+    (own/"extra/2.heic").touch()  # of no class on the list
+    for place in (own, zipped(own)):
+        told = said_of(lambda: images_at_hand(str(place), settings=grid("exp_base_training", "smoke")))
+        assert len(told) == 1 and "1 of the classes of" in told[0] and "'extra'; they are left out" in told[0]
+        for part in ("base", "validation", "novel"):
+            bank = at_hand.bank_at_hand(str(place), part, 16)
+            assert bank.names == [f"{part[:3] if part == 'validation' else part}{c}" for c in range(5)]
+            with pytest.warns(UserWarning, match="'extra'; they are left out"):
+                assert Bank.from_folder(place, part, 16).fingerprint == bank.fingerprint
+    (own/"extra/1.jpg").unlink(), (own/"extra/2.heic").unlink(), (own/"extra").rmdir()
+    embed(own, tmp_path/"f.npz")
+    assert Counter(np.load(tmp_path/"f.npz")["split"].tolist()) == dict(base=100, validation=100, novel=100)
+    (own/"novel1/03.jpg").unlink()
+    with pytest.raises(InputError, match="The novel part .* 'novel1', with 19 images"): images_at_hand(str(own))
+
+@pytest.mark.parametrize("device", ["gpux", "cuda:99", "cuda:x"])
+def test_a_device_that_is_not_there_is_told_before_images_are_read(device, own, shared):
+    for read in (lambda: Bank.from_folder(own, size=16, device=device),
+                 lambda: photograph_bank("tiny_tiered", "novel", 16, shared/"data", device)):
+        with pytest.raises(InputError, match="device"): read()
+    assert Bank.from_folder(own, "base", 16, device="auto").n == 100
+
+def test_a_list_that_is_no_path_is_refused(own, tmp_path):
+    for read in (lambda: Bank.from_folder(own, split=dict(base0="base")),
+                 lambda: embedding.embed_folder(own, "torchvision:resnet18", tmp_path/"f.npz", split=["base0"])):
+        with pytest.raises(InputError, match="^split=.* is no path: write the list to a CSV file"): read()
 
 @pytest.mark.parametrize("kind", ["jpeg", "progressive", "png", "webp", "gif", "cmyk"])
 def test_a_coarse_decode_finds_the_damage_that_a_whole_one_finds(kind):

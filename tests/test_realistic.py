@@ -7,9 +7,11 @@ import pytest
 
 from fewshot_nb.claims.judge import judge_measures
 from fewshot_nb.core import InputError
+from fewshot_nb.engine.experiment import experiment_names, find_experiment, read_notebook
 from fewshot_nb.engine.results import committed_rows
 from fewshot_nb.studies import omniglot_claims, realistic_claims
-from fewshot_nb.studies.realistic import imbalance_row, realistic_row
+from fewshot_nb.studies.realistic import imbalance_row, realistic_row, rows_by_backbone, shown_features
+from fewshot_nb.studies.realistic_tables import units_table
 
 def rows_of(name, profile):
     rows = committed_rows(name)
@@ -22,6 +24,29 @@ def cells(): return rows_of("exp_realistic", "laptop")
 def points(): return rows_of("exp_imbalance", "laptop")
 
 def half(estimate): return estimate.high - estimate.value
+
+def test_glyphs_are_not_shown_as_photographs(points):
+    "A run on glyphs had a panel 'Grocery / MobileNet-v1' and a table headed 'MobileNet-v1'."
+    real = rows_by_backbone(points)
+    assert list(real) == ["MobileNet-v1"] and set(real["MobileNet-v1"].features) == {"grocery", "caltech101"}
+    (network, rows), = rows_by_backbone(points.assign(data="glyphs", bank="glyphs")).items()
+    assert network == "our critic on glyphs" and set(rows.features) == {"glyphs for grocery", "glyphs for caltech101"}
+    assert "glyphs for grocery" in units_table(rows, "loss").index.get_level_values("features")
+    pd.testing.assert_frame_equal(shown_features(rows), rows)
+    assert shown_features(points) is points
+
+def test_a_row_on_glyphs_says_so():
+    setting = dict(features="grocery", method="simpleshot", marginal="balanced", tasks=4, n_query=15)
+    row = imbalance_row(setting, "glyphs")
+    shown = shown_features(pd.DataFrame([dict(row, features="grocery")]))
+    assert row["bank"] == "glyphs" and shown.features.tolist() == ["glyphs for grocery"]
+
+def test_every_page_on_features_names_the_glyphs_that_stand_in():
+    "A page that draws `exp.table` as it is calls them by the photographs that they stand in for."
+    names = [n for n in experiment_names() if find_experiment(n).bank.endswith(".feature_source")]
+    code = {n: "".join(c["source"] for c in read_notebook(find_experiment(n).path)["cells"] if c["cell_type"] == "code")
+            for n in names}
+    assert len(names) >= 8 and all("shown_features(" in c or "rows_by_backbone(" in c for c in code.values()), names
 
 def test_cells_of_one_bank_are_not_independent(cells):
     "In quadrature the two shots of a bank narrowed the interval by a factor of 1.41."

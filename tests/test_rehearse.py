@@ -62,6 +62,28 @@ def toy(tmp_path, mode):
     notebook(path, TRAINS[0].replace("NAMED", mode), *TRAINS[1:3], source)
     return str(path), end
 
+LENGTHS = dict(epochs="setting['epochs']*(1000//setting['batch'])", steps="5000", tasks="5000")
+
+def lengthy(tmp_path, mode):
+    "A notebook with a batch of 64 and .05 s an item: so many epochs of 1,000 images, so many steps, or tasks of 8."
+    rows = "8" if mode == "tasks" else "setting['batch']"
+    source = (TRAINS[3].replace("setting[\"steps\"]", LENGTHS[mode]).replace("torch.randn(8,", f"torch.randn({rows},")
+              .replace("loss = lambda s: s.net", f"loss = lambda s: time.sleep(.05*{rows}) or s.net"))
+    path = tmp_path/"exp_lengthy.ipynb"
+    front = TRAINS[0].replace("steps: 100000, mode: NAMED", "batch: 64, epochs: 10, mode: works")
+    source = source.replace("PATH", repr(str(path))).replace("WHERE", repr(str(tmp_path/"end.txt")))
+    notebook(path, front, *TRAINS[1:3], source)
+    return str(path)
+
+@pytest.mark.parametrize("mode,steps,seconds,scaled", [
+    ("epochs", 10*(1000//64), 3.2, True), ("steps", 5000, 3.2, True), ("tasks", 5000, .4, False)])
+def test_steps_and_hours_are_those_of_the_real_batch(tmp_path, mode, steps, seconds, scaled):
+    seen = rehearsals.rehearse([lengthy(tmp_path, mode)], "paper", seconds=3.).iloc[0]
+    assert seen.status == "ok" and seen.steps == steps and ("batch 2 of 64, scaled" in seen.note) == scaled
+    assert seconds < seen.step_seconds < 3*seconds
+    whole = (2 + 2*4/64)*(steps*seen.step_seconds + seen.rest_seconds)/3600
+    assert abs(seen.hours - whole) < 1e-6*whole
+
 def test_a_kind_is_rehearsed_at_full_size_and_its_hours_are_foretold(tmp_path):
     path, end = toy(tmp_path, "works")
     found = rehearsals.rehearse([path], "paper")

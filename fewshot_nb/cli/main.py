@@ -6,7 +6,7 @@
 __all__ = ['app', 'main']
 
 # %% ../../nbs/api/960_cli_main.ipynb #5776829b
-import codecs, os, re, sys, warnings
+import codecs, os, re, shlex, sys, warnings
 from pathlib import Path
 from typing import Annotated, Optional
 import typer
@@ -30,6 +30,7 @@ def _all(version: _Version = False): pass
 
 # %% ../../nbs/api/960_cli_main.ipynb #d59fd150
 _CTRL_C = 130  # the exit code of a command that was stopped
+_GO_ON = ("run", "reproduce", "evaluate", "compare", "embed")  # commands that keep what was finished
 
 def main(
     args: list[str] | None = None,  # the words after `fewshot_nb`; None: those of the command line
@@ -37,12 +38,15 @@ def main(
     "The command `fewshot_nb`: exit code 0, or 1 after one sentence that says what was wrong."
     warnings.formatwarning = lambda message, *_: f"fewshot_nb: {_one_line(message)}\n"
     _spell_out_what_a_terminal_lacks()
-    try: code = app(args, standalone_mode=False)
+    words = sys.argv[1:] if args is None else args
+    try: code = app(args if words else ["--help"], standalone_mode=False)
     except InputError as e: code = _ended(f"fewshot_nb: {_one_line(e)}", 1)
     except (KeyboardInterrupt, typer.Abort): code = _CTRL_C
-    except _usage_error() as e: code = _ended(_usage_sentence(e), e.exit_code)
+    except _usage_error() as e: code = _ended(_usage_sentence(e, words), e.exit_code)
     if code == _CTRL_C:  # typer itself turns Ctrl-C into this code, and says nothing
-        _ended("\nfewshot_nb: stopped: what was finished is kept, and the same command goes on from there.", code)
+        kept = "what was finished is kept, and the same command goes on from there"
+        if _command_in(words) not in _GO_ON: kept = "nothing is kept, and the same command begins anew"
+        _ended(f"\nfewshot_nb: stopped: {kept}.", code)
     sys.exit(code if isinstance(code, int) else 0)
 
 # %% ../../nbs/api/960_cli_main.ipynb #f60a47d0
@@ -53,9 +57,14 @@ def _ended(sentence, code):
 
 _NUMBER_WANTED = dict(integer="give a whole number", number="give a number")  # instead of pydantic's words
 
-def _usage_sentence(e) -> str:
+def _command_in(words) -> str:
+    "The command among the words of a command line, or an empty word."
+    first = next((w for w in words if not w.startswith("-")), "")
+    return first if first in {c.name for c in app.registered_commands} else ""
+
+def _usage_sentence(e, words) -> str:
     "What was wrong with the words of a command, and who says what it takes."
-    command = getattr(getattr(e, "ctx", None), "command_path", "").partition(" ")[2]
+    command = getattr(getattr(e, "ctx", None), "command_path", "").partition(" ")[2] or _command_in(words)
     said = _one_line(e.format_message()).rstrip(".")
     said = re.sub("Input should be a valid (integer|number).*", lambda m: _NUMBER_WANTED[m[1]], said)
     return f"fewshot_nb: {said}: see fewshot_nb {command + ' ' if command else ''}--help."
@@ -326,7 +335,10 @@ def _from_here(out):
 
 def _place(data):
     "The parameter `data` as a notebook understands it wherever it runs."
-    return data if data in ("auto", "glyphs", "omniglot", "own") else str(Path(data).expanduser().absolute())
+    if data in ("auto", "glyphs", "omniglot", "own"): return data
+    folder = Path(data).expanduser().absolute()
+    if not folder.exists(): raise InputError(f"The data folder {str(data)!r} does not exist: check the path.")
+    return str(folder)
 
 # %% ../../nbs/api/960_cli_main.ipynb #e41d28d3
 def _total(table) -> str:
@@ -530,7 +542,7 @@ def _embed(
     model: Annotated[str, typer.Option(
         help="torchvision:resnet18, timm:NAME, open_clip:NAME, module:function of your own, tiny-tiered-rn12 (ships "
              "with the package), or a file of weights that exp_base_training wrote.")],
-    out: Annotated[Path, typer.Option(help="The file of features to write.")] = Path("features.npz"),
+    out: Annotated[Path, typer.Option(help="The file to write; none but the same is replaced.")] = Path("features.npz"),
     weights: Annotated[Optional[Path], typer.Option(
         help="A file with the weights, or random; default: the library's own, from its cache or the network.")] = None,
     batch: Annotated[int, typer.Option(help="Images at a time.", min=1)] = 32,
@@ -542,4 +554,4 @@ def _embed(
     "Embed a folder of images by any backbone; what was stopped goes on with the same command."
     from fewshot_nb.data.embedding import embed_folder
     file = embed_folder(folder, model, out, weights, batch, device, split, skip_broken)
-    _say(f"{file}: look at it with fewshot_nb evaluate {file}")
+    _say(f"{file}: look at it with fewshot_nb evaluate {shlex.quote(str(file))}")

@@ -6,15 +6,16 @@
 __all__ = ['images_at_hand', 'check_classes', 'bank_at_hand', 'photographs_source']
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #624d361a
+import contextlib, importlib, multiprocessing, warnings
 from collections import Counter
 from pathlib import Path
 from ..core import InputError
 from .bank import Bank
-from .embedding import images_in
-from .features import PARTS
-from .image_sets import (IMAGE_ENDINGS, image_place, looked_through, places_of_classes, stand_ins,
-                                        told_broken, told_small)
-from .photographs import PHOTOGRAPHS, find_photographs, photograph_bank
+from .features import PARTS, class_list
+from .image_sets import (
+    IMAGE_ENDINGS, files_in, image_place, image_set, looked_through, no_images, own_split, places_of_classes,
+    places_on_list, refuse_left_out, stand_ins, told_broken, told_small)
+from .photographs import PHOTOGRAPHS, find_photographs, photograph_bank, tell_unlisted
 from .source import characters
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #be50d197
@@ -23,10 +24,11 @@ _SETS = "mini_imagenet", "tiered_imagenet", "tiny_tiered", "cub", "caltech101"  
 def images_at_hand(
     images: str = "auto",  # a set of photographs, a folder or archive of one's own, or auto: the first set there is
     data="auto",  # "auto", "glyphs", or a data folder
+    settings=(),  # of the grid that is to look at them: what it needs of a folder of one's own
 ) -> str:  # the name of a set, a whole path, or glyphs
     "The photographs that are meant here."
+    if _is_own(images): return _sound_place(Path(images).expanduser().absolute(), settings)  # glyphs never stand in
     if str(data) == "glyphs": return "glyphs"
-    if _is_own(images): return _sound_place(Path(images).expanduser().absolute())
     if images != "auto":
         find_photographs(images, data)
         return images
@@ -46,40 +48,96 @@ def _is_own(images) -> bool:
 # %% ../../nbs/api/137_data_at_hand.ipynb #6ea161d8
 _LEAST = 28  # pixels: no profile of an experiment looks at smaller photographs
 
-def _sound_place(path) -> str:
+_SIDES = "image_size", "crop", "seen", "side"  # settings that say at which size images are read
+
+def _sound_place(path, settings) -> str:
     "A folder or archive with parts that share no class and can make tasks, of images that can be read."
-    if path.is_dir(): _check_places([p for p in images_in(path)[0] if p.endswith(IMAGE_ENDINGS)], path)
+    if path.is_dir(): _check_places(path, settings)
     images, where = looked_through(path), repr(str(path))
-    if not path.is_dir(): _check_places([r.path for r in images], path)
+    if not path.is_dir(): _check_places(path, settings)
     if told := told_broken(images, where): raise InputError(f"{told}: mend or remove them.")
-    if stand_ins() is None and (told := told_small(images, _LEAST, where)):
-        raise InputError(f"{told}: enlarge them beforehand, or remove them.")
+    side = max([_LEAST, *(s[k] for s in settings for k in _SIDES if s.get(k))])
+    if stand_ins() is None and (told := told_small(images, side, where)):
+        smaller = ", choose a smaller profile" if side > _LEAST else ""
+        raise InputError(f"{told}: enlarge them beforehand{smaller}, or remove them.")
     return str(path)
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #b1b25d67
-def _check_places(paths, where):
-    "Refuse images whose paths do not tell three parts that can make tasks."
-    places = [image_place(p) for p in paths]
-    loose = next((path for path, p in zip(paths, places) if p is None), None)
-    if loose: raise InputError(f"The image {loose!r} lies in no folder of a class: put it into one.")
-    of, counts = places_of_classes(places), Counter(p.name for p in places)
+def _check_places(path, settings):
+    "Refuse a folder or archive whose names do not tell three parts that can make tasks."
+    names, split, where = files_in(path), own_split(path), repr(str(path))
+    images = [n for n in names if n.endswith(IMAGE_ENDINGS)]
+    listed = class_list(split) if split else None
+    with _told_once():
+        refuse_left_out(names, images, where, listed and listed[0])
+        if not images: raise InputError(no_images(str(path)))
+        of, counts = _listed_places(images, listed, path, split) if listed else _told_places(images)
     of_part = {part: {c: counts[c] for c, p in of.items() if p.part == part} for part in PARTS}
     if not of_part["base"]:
-        raise InputError(f"{str(where)!r} has no base classes: an experiment needs folders base, val and novel, and in "
-                         "them a folder of images for each class.")
-    for part in ("validation", "novel"): check_classes(part, of_part[part], where)
+        raise InputError(f"{where} has no base classes: an experiment needs folders base, val and novel, and in them a "
+                         "folder of images for each class; or lay a class list split.csv with the columns class and "
+                         "part (base, val, novel) into it.")
+    shots = max([5, *(s["shot"] for s in settings if s.get("shot"))])
+    for part in ("validation", "novel"): check_classes(part, of_part[part], path, shots)
+    if tasks := [t for s in settings if (t := _training_task(s))]:
+        ways, shots = map(max, zip(*tasks))
+        check_classes("base", of_part["base"], path, shots, ways)
 
+
+# %% ../../nbs/api/137_data_at_hand.ipynb #825caf30
+_told = set()  # what this process has said
+
+@contextlib.contextmanager
+def _told_once():
+    "Say a warning of the block once, and not again in each setting of an experiment or each of its processes."
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    for message in {str(w.message): None for w in found if not multiprocessing.parent_process()}:
+        if message not in _told: warnings.warn(message)
+        _told.add(message)
+
+# %% ../../nbs/api/137_data_at_hand.ipynb #3f306ecb
+def _told_places(images) -> tuple:
+    "`(class -> its place, class -> how many images)` as the folders say."
+    places = [image_place(p) for p in images]
+    loose = next((path for path, p in zip(images, places) if p is None), None)
+    if loose: raise InputError(f"The image {loose!r} lies in no folder of a class: put it into one.")
+    return places_of_classes(places), Counter(p.name for p in places)
+
+def _listed_places(images, listed, path, split) -> tuple:
+    "The same as a class list says; other classes are left out."
+    wanted, groups = listed
+    places = [p for i in images if (p := image_place(i, listed=wanted))]
+    tell_unlisted(sorted({p.name for p in places} - set(wanted)), path, split)
+    return places_on_list({p.name: p for p in places}, wanted, groups, str(path)), Counter(p.name for p in places)
+
+def _training_task(setting) -> tuple | None:
+    "(ways, shots) of the tasks of base classes that a setting learns from; None where it learns from none."
+    if "steps" not in setting: return None  # a base training counts epochs
+    learners = importlib.import_module("fewshot_nb.train.learners")  # a later chapter, loaded when it is asked for
+    name, shots = setting.get("learner", "protonet"), setting.get("shot", 5)
+    if name not in learners.TABLE_LEARNERS: return None
+    published = learners.published_training(name, shots)
+    ways = setting.get("way", 5) or published.way
+    if setting.get("epoch"): ways = max(ways, 16)  # every eighth class is held back, and a look needs two
+    return (ways, shots) if published.steps else None
+
+# %% ../../nbs/api/137_data_at_hand.ipynb #ad0853fc
 def check_classes(
     part: str,  # base, validation or novel
     counts: dict,  # name of a class -> its images
     what,  # where they lie
+    shots: int = 5,  # of its tasks
+    ways: int = 5,  # of its tasks
 ):
-    "Refuse a part whose classes cannot make tasks of 5 ways, 5 shots and 15 queries a class."
-    least, few = 5 + 15, min(counts, key=counts.get, default=None)
-    if len(counts) >= 5 and counts[few] >= least: return
+    "Refuse a part whose classes cannot make tasks, with 15 queries a class."
+    least, few = shots + 15, min(counts, key=counts.get, default=None)
+    if len(counts) >= ways and counts[few] >= least: return
     smallest = "" if few is None else f", the smallest, {few!r}, with {counts[few]} images"
-    raise InputError(f"The {part} part of {what} has {len(counts)} classes{smallest}, but its tasks need 5 classes of "
-                     f"{least} images (5 shots and 15 queries): give it more, or leave small classes out.")
+    raise InputError(f"The {part} part of {what} has {len(counts)} classes{smallest}, but its tasks need {ways} "
+                     f"classes of {least} images ({shots} shot{'s'*(shots != 1)} and 15 queries): give it more, or "
+                     "leave small classes out.")
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #c778a2e5
 def bank_at_hand(
@@ -92,11 +150,15 @@ def bank_at_hand(
     if images == "glyphs":
         name = dict(base="train", validation="val", novel="test")[part]
         return characters(side, "vinyals", name, "glyphs", binary=False)
-    return Bank.from_folder(images, part, side) if _is_own(images) else photograph_bank(images, part, side, data)
+    if not _is_own(images): return photograph_bank(images, part, side, data)
+    split = own_split(images)
+    return image_set(images, side, listed=class_list(split) if split else None).part(part)
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #0ca9346a
 def photographs_source(
     data="auto",  # "auto", "glyphs", or a data folder
+    images: str = "auto",  # a set of photographs, or a folder or archive of one's own
 ) -> str:  # photographs or glyphs
-    "What the rows of a data folder are called."
+    "What the rows of photographs are called."
+    if _is_own(images): return "photographs"
     return "glyphs" if images_at_hand("auto", data) == "glyphs" else "photographs"

@@ -27,6 +27,8 @@ def numeric_tensor(
         if x.is_quantized: return x.dequantize()
         return x if x.layout == torch.strided else x.to_dense()
     if hasattr(values, "toarray"): values = values.toarray()  # scipy's sparse matrices
+    if isinstance(values, np.ma.MaskedArray) and (hidden := int(np.ma.getmaskarray(values).sum())):
+        raise InputError(f"{what} hold {hidden:,} masked value{'s'*(hidden > 1)}: fill them, or remove their rows.")
     try: x = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as e:
         raise InputError(f"{what} must be a table of numbers, but cannot be read as one ({e}).") from None

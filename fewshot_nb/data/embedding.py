@@ -13,8 +13,9 @@ from torch import nn
 from ..core import (InputError, choose, content_digest, device as named_device, progress, writable,
                              written_whole)
 from .features import SHIPPED_FEATURES, feature_arrays, read_split
-from .image_sets import (IMAGE_ENDINGS, central_square, decoded, image_place, in_colour,
-                                        places_of_classes, tell_converted, told_broken)
+from .image_sets import (IMAGE_ENDINGS, central_square, decoded, files_in, image_place, in_colour,
+                                        no_images, own_split, places_of_classes, refuse_left_out, tell_converted,
+                                        told_broken)
 from .omniglot import ARCHIVE_ERRORS
 
 # %% ../../nbs/api/135_data_embedding.ipynb #be27e27e
@@ -31,8 +32,8 @@ def images_in(
     loose = [p for p in found if len(p.parts) == 1]
     if loose: raise InputError(f"The image {loose[0].name!r} lies in no folder of a class: put it into one.")
     if not found:
-        raise InputError(f"There are no images in {str(folder)!r}: it needs a folder for each class with images "
-                         f"({', '.join(sorted(_ENDINGS))}).")
+        refuse_left_out(files_in(folder), [], repr(str(folder)))
+        raise InputError(no_images(str(folder)))
     return [p.as_posix() for p in found], [p.parent.as_posix() for p in found]
 
 # %% ../../nbs/api/135_data_embedding.ipynb #4c1fe0a2
@@ -251,15 +252,19 @@ def embed_folder(
     weights=None,  # a file with the weights, or "random"
     batch: int = 32,  # images at a time
     device="auto",  # where the backbone runs
-    split=None,  # a CSV file with the columns class and part; default: as folders base, val and novel say
+    split=None,  # a CSV file with the columns class and part; default: split.csv there, else folders base, val, novel
     skip_broken: bool = False,  # leave images out that cannot be read
-) -> Path:  # the file: features (n, dim) float32, labels, paths, and split where there are parts
+) -> Path:  # the file: features (n, dim) float32, labels, paths, split where there are parts; model, weights, source
     "Embed every image of a folder, and write features, classes and paths to one file."
     paths, labels = images_in(folder)
-    folder = Path(folder).expanduser()
+    folder, split = Path(folder).expanduser(), own_split(folder, split)
+    refuse_left_out(files_in(folder), paths, repr(str(folder)), split and read_split(split), skip_broken,
+                    ", or leave it out with --skip-broken")
     labels, parts_of = parts_of_images(paths, labels, split)
     out = Path(out).expanduser()
     if out.suffix != ".npz": raise InputError(f"out={out.name!r} must end in .npz: name such a file.")
+    origin = _origin(folder, model, weights)
+    _refuse_to_replace(out, origin)
     writable(out.parent, "the features", "choose another out")
     backbone, transform = backbone_from(model, weights)
     read = _can_be_read(folder, paths, skip_broken)
@@ -276,11 +281,33 @@ def embed_folder(
                 _write_part(file, _embedded(backbone, transform, folder, some, batch, on))
             bar.update(len(some))
     x = np.concatenate([_read_part(part) for part in sorted(parts.iterdir())])
-    columns |= _learned_mean(model, parts_of)
+    columns |= _learned_mean(model, parts_of) | origin
     with written_whole(out) as part, open(part, "wb") as f: np.savez(f, features=x, **columns)
     for file in parts.iterdir(): file.unlink()
     parts.rmdir()
     return out
+
+# %% ../../nbs/api/135_data_embedding.ipynb #879c2618
+def _origin(folder, model, weights) -> dict:
+    "What a file says of where its features come from; a path is told in full."
+    def told(name): return str(Path(name).expanduser().resolve()) if Path(name).expanduser().is_file() else str(name)
+    return dict(model=told(model), weights=told(weights or ""), source=str(folder.resolve()))
+
+def _refuse_to_replace(out, origin):
+    "Refuse to write over a file, unless it is of the same model and the same folder."
+    if not os.path.lexists(out): return
+    try:
+        with np.load(out, allow_pickle=False) as there: found = {name: str(there[name]) for name in origin}
+    except Exception: found = None  # whatever it is, we did not write it
+    if found == origin: return
+    what = "does not say which model and which images it is of"
+    if found: what = f"is of {_said(found)}, not of {_said(origin)}"
+    raise InputError(f"{str(out)!r} is there already and {what}: name another file with out= (--out), or remove it.")
+
+def _said(origin) -> str:
+    "An origin in words."
+    weights = f" with weights {origin['weights']}" if origin["weights"] else ""
+    return f"{origin['model']}{weights} and the images in {origin['source']!r}"
 
 # %% ../../nbs/api/135_data_embedding.ipynb #0f974bc0
 def _can_be_read(folder, paths, skip_broken) -> np.ndarray:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FEATURE_NAMES', 'FEATURE_FILES', 'SHIPPED_FEATURES', 'PARTS', 'feature_bank', 'feature_table', 'sound_labels',
            'shipped_features', 'feature_arrays', 'disjoint_split', 'class_list', 'read_split', 'Features', 'features',
-           'features_of_arrays', 'tell_repeats']
+           'features_of_arrays', 'tell_repeats', 'tell_leak']
 
 # %% ../../nbs/api/125_data_features.ipynb #7426d3e7
 import csv, difflib, io, warnings
@@ -57,7 +57,8 @@ def sound_labels(
 ) -> np.ndarray:  # int64 or str
     "Labels as whole numbers, also where they are written as words, or as words; an `InputError` names what is neither."
     if hasattr(labels, "detach"): labels = _label_tensor(labels)
-    try: y = np.asarray(labels)
+    words = sum(isinstance(v, str) for v in labels) if isinstance(labels, (list, tuple)) else 0
+    try: y = np.asarray(labels, object if words and words < len(labels) else None)  # else 1 and "1" were one class
     except (TypeError, ValueError, RuntimeError): y = np.empty((), object)
     if y.ndim != 1: raise InputError(f"{source} has labels of shape {y.shape}: give one label for each row.")
     if y.dtype.kind == "O": y = _plain_labels(y, source)
@@ -433,6 +434,17 @@ def tell_repeats(
         f"{again:,} of {bank.n:,} rows of {bank.source} repeat another row: one image may be labelled and asked about; "
         "remove repeats.")
 
+def tell_leak(
+    bank: Bank,  # whose rows tasks are drawn from
+    base: Float[torch.Tensor, "n dim"],  # features to centre on
+):
+    "Warn where rows that tasks are drawn from are base features too: their mean has seen the queries."
+    known = {hash(row.tobytes()) for row in base.float().cpu().numpy()}
+    shared = sum(hash(row.tobytes()) in known for row in bank.data.cpu().numpy())
+    if shared > bank.n//1000: warnings.warn(
+        f"{shared:,} of {bank.n:,} rows of {bank.source} that tasks are drawn from are base features too, which is a "
+        "leak: the mean to centre on has seen the queries; give base features of other classes, or leave base out.")
+
 def _split_inside(found, bank, name):
     "The split that a file carries with its rows, or None."
     if "split" not in found: return None
@@ -453,11 +465,14 @@ def _divided(bank, parts, found, base, name):
     if not by_part["novel"]:
         raise InputError(f"The split of {name} has no novel (or test) classes: there is nothing to evaluate.")
     banks = {p: bank.select(c) if c else None for p, c in by_part.items()}
-    return Features(banks["novel"], banks["validation"], _base_mean(found, base, bank, banks["base"]))
+    return Features(banks["novel"], banks["validation"], _base_mean(found, base, banks["novel"], banks["base"]))
 
+# %% ../../nbs/api/125_data_features.ipynb #18b6ec19
 def _base_mean(found, base, bank, base_bank):
     "The mean of base features from the first place that has them, or None."
-    if base is not None: rows, scale = _rows_of_base_file(base)
+    if base is not None:
+        rows, scale = _rows_of_base_file(base)
+        tell_leak(bank, rows*scale if scale != 1 else rows)
     elif "base" in found:
         rows = feature_table(found["base"], f"base of {bank.source}")
         scale = _scale(found.get("scale", 1.), bank.source)

@@ -202,8 +202,8 @@ def _is_ours(module):
 def _answering(function, what):
     "The function, with every error of its own told in one sentence."
     @functools.wraps(function)
-    def answer(*args):
-        try: return function(*args)
+    def answer(*args, **named):
+        try: return function(*args, **named)
         except InputError: raise
         except Exception as e:
             said = " ".join(str(e).split())[:200]
@@ -295,9 +295,10 @@ def working_folder(
 def source(
     self: Experiment,
     data: str = "auto",  # a folder, glyphs or auto
+    **given,  # further parameters of the notebook, for a function that asks for them
 ) -> str:
     "The name that the parameter `data` has in this experiment's rows: omniglot, glyphs, ..."
-    name = self._function(self.bank)(data)
+    name = given_what_it_asks(self._function(self.bank), given)(data)
     if isinstance(name, str) and re.fullmatch(r"\w[\w.+-]*", name): return name
     raise InputError(f"data={data!r} is called {str(name)[:40]!r} by {self.bank}, which cannot name a folder: "
                      "letters, digits and any of _ . + - can.")
@@ -446,7 +447,8 @@ def open_experiment(
     "Open an experiment from the parameters of its notebook: compute what is missing, and give all rows."
     about = find_experiment(name, modules)
     if profile == "committed": return _opened_evidence(about)
-    labels = about.label_values(data, more)
+    wanted = [] if rows == "none" else _chosen(about, about.grid(profile, seed), rows)
+    labels = about.label_values(data, more, wanted)
     worker, data, source, folder = bound_worker(about, worker, profile, data, device, out, more)
     content = about.fingerprint(data)
     table = about.rows(worker, profile, rows, out, seed, jobs, _place(device, rows), content,
@@ -474,12 +476,14 @@ def label_values(
     self: Experiment,
     data,  # a folder, glyphs or auto
     given,  # the notebook's parameters by name
+    settings=(),  # that will be run: a function that asks for them may refuse what they cannot be run on
 ) -> dict:
     "What names rows beside profile, data and settings, as it stands in them: parameter -> value."
     if lacking := [k for k in self.labels if k not in given]:
         raise InputError(f"Rows of {self.name} are named by {', '.join(lacking)}, too: give it as a parameter.")
     names = self.labels if isinstance(self.labels, dict) else {}
-    return {k: self._function(names[k])(given[k], data) if k in names else given[k] for k in self.labels}
+    def named(k): return given_what_it_asks(self._function(names[k]), dict(settings=settings))(given[k], data)
+    return {k: named(k) if k in names else given[k] for k in self.labels}
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #92c7e880
 def given_what_it_asks(
@@ -503,7 +507,7 @@ def bound_worker(
     more: dict,  # the notebook's other parameters
 ) -> tuple:  # (the worker with all that it asks for, data, the name of the data in rows, the folder of the rows)
     "The function of a setting alone that a notebook's parameters make of its worker."
-    source = about.source(data)
+    source = about.source(data, **more)
     if source == "glyphs": data = "glyphs"  # decided once, here, and not again in every process
     folder = about.folder(profile, out, source)
     offered = dict(more, folder=folder, data=data, source=source, device=device)

@@ -75,6 +75,7 @@ class Plan:
     experiment: Experiment  # what its front matter says
     source: str  # the name of the data in the rows: omniglot, glyphs
     content: str  # the fingerprint of the data, where the experiment has one
+    labels: dict  # what else names the rows: images="tiny_tiered"
     settings: int  # in the grid
     missing: list  # the settings without a good row
     jobs: list  # one a batch of missing settings
@@ -93,8 +94,8 @@ def plan_jobs(
     "Cut the grid of a profile into jobs and leave out what is done. Wrong parameters are refused before any work."
     e, out = experiment, str(results_root(out))
     base = _job_parameters(e, profile, out, data, seed, given)
-    settings, source, content = e.grid(profile, seed), e.source(data), e.fingerprint(data)
-    labels = e.label_values(base["data"], {k: given.get(k, e.default(k)) for k in e.labels})
+    settings, source, content = e.grid(profile, seed), e.source(data, **given), e.fingerprint(data)
+    labels = e.label_values(base["data"], {k: given.get(k, e.default(k)) for k in e.labels}, settings)
     missing = e.missing(profile, out, source, seed, content, **labels)
     mark = _mark(labels, seed, given)
     def job(number, rows):
@@ -104,7 +105,8 @@ def plan_jobs(
     for number, piece in enumerate(_pieces(e, settings)):
         todo = [{k: s[k] for k in e.sweep} for s in piece if s in missing]
         if todo and not whole: jobs.append(job(f"{number:04}", todo))
-    return Plan(e, source, content, len(settings), missing, jobs, job("draw", "all" if whole else "none"))
+    draw = job("draw", "all" if whole else "none")
+    return Plan(e, source, content, labels, len(settings), missing, jobs, draw)
 
 # %% ../../nbs/api/520_engine_plan.ipynb #b513a4cd
 def _job_parameters(experiment, profile, out, data, seed, given):
@@ -114,7 +116,7 @@ def _job_parameters(experiment, profile, out, data, seed, given):
     if "profile" not in (known := experiment.parameters()) or "rows" not in known:
         raise InputError(f"The `parameters` cell of {experiment.path.name} must set profile and rows: add them.")
     seed = experiment.check(dict(seed=seed))["seed"]
-    source = experiment.source(data)
+    source = experiment.source(data, **given)
     alone = {"jobs": 1} if "jobs" in known else {}  # jobs run side by side already
     where = source if (data, source) == ("auto", "glyphs") else data
     return {**experiment.check({**alone, **given, "data": where}), "profile": profile, "seed": seed, "out": out}
@@ -169,12 +171,13 @@ def dry_run(
     for name in in_order(names, lambda name: find_experiment(name, modules).needs):
         e = find_experiment(name, modules)
         p, seen, work = plan_jobs(e, profile, out, data, seed, **given), e.measured(out), e.arithmetic()
-        seconds = expected_seconds(p.missing, profile, seen, work)
+        missing = [{**p.labels, **s} for s in p.missing]  # the arithmetic may ask which images, as in a row
+        seconds = expected_seconds(missing, profile, seen, work)
         at_once = max(1, min(jobs or 1, len(p.jobs)))
         hours = None if seconds is None else round(seconds/3600/at_once, 3)
         measured = " and ".join((seen.profile + " on " + seen.device).unique()) if seconds else ""
         rows.append(dict(experiment=name, settings=p.settings, done=p.settings - len(p.missing), jobs=len(p.jobs),
-                         expected_hours=hours, measured=measured, petaflop=_petaflop(p.missing, work)))
+                         expected_hours=hours, measured=measured, petaflop=_petaflop(missing, work)))
         todo += p.jobs
     return pd.DataFrame(rows), todo
 

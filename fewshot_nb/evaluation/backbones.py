@@ -13,10 +13,11 @@ from fastcore.basics import patch
 from scipy import stats
 from ..core import InputError
 from ..data.features import Features, feature_arrays, features_of_arrays, sound_labels
+from .compare import SETTLED_TASKS, rough_note
 from .evaluate import evaluate
 from .front import features_from
 from .intervals import over_images, over_tasks
-from .tables import ReportTable
+from .tables import ReportTable, preset_notes
 from ..plots import COLOURS, style
 from ..samplers import TaskSpec, task_stream
 
@@ -138,7 +139,7 @@ class Comparison:
         self.numbers = _adjusted(lines, len(self.backbones))  # accuracies and differences in 0..1
         self.notes = tuple(dict.fromkeys(n for _, notes in found for n in notes))
         kinds = self.numbers.groupby(["shot", "marginal"], sort=False)
-        self.tables = [_table_of(lines, self.backbones, self.notes) for _, lines in kinds]
+        self.tables = [_table_of(lines, self.backbones, notes) for (_, lines), (_, notes) in zip(kinds, found)]
 
     @property
     def title(self) -> str:
@@ -168,7 +169,7 @@ def _lines_of_kind(rows, labels, backbones):
             line |= _with_intervals(f"{b}_minus_{backbones[0]}", scores[b] - scores[backbones[0]], drawn, labels, notes)
         line |= _with_intervals("lead", scores[first] - scores[second], drawn, labels, notes)
         lines.append(line)
-    return pd.DataFrame(lines), notes
+    return pd.DataFrame(lines), list(dict.fromkeys([*notes, *_few_tasks(lines), *preset_notes(_first_rows(rows))]))
 
 def _spec_of(r) -> TaskSpec:
     "The kind of task that a row is of."
@@ -210,6 +211,7 @@ def holm_adjusted(
     found[order] = np.maximum.accumulate(p[order]*np.arange(len(order), 0, -1)).clip(max=1)
     return found
 
+# %% ../../nbs/api/587_evaluation_backbones.ipynb #ccdaeba8
 def _adjusted(lines, n_backbones) -> pd.DataFrame:
     "The lines with adjusted p-values of the leads, and how far each holds."
     pairs = n_backbones*(n_backbones - 1)//2
@@ -218,14 +220,26 @@ def _adjusted(lines, n_backbones) -> pd.DataFrame:
     return lines.assign(holds_for=[_reach(line) for line in lines.to_dict("records")])
 
 def _reach(line) -> str:
-    "How far a lead holds: up to the widest population that its adjusted p-value reaches; unknown ones are skipped."
+    """How far a lead holds: up to the widest population that its adjusted p-value reaches. Unknown ones are skipped,
+    and few tasks say nothing of new classes."""
     reach = "undecided"
     for unit, words in dict(task="these images", image="new images", **{"class": "new classes"}).items():
         p = line[f"lead_holm_over_{unit}"]
+        if unit == "class" and line["tasks"] < SETTLED_TASKS: break
         if unit != "task" and np.isnan(p): continue
         if not p <= .05: break
         reach = words
     return reach
+
+# %% ../../nbs/api/587_evaluation_backbones.ipynb #e892acef
+def _first_rows(rows): return rows.drop_duplicates(["method", "implementation", "parameters"])
+
+def _few_tasks(lines) -> list:
+    "What to say of intervals over images and classes from few tasks, where there are any."
+    n = lines[0]["tasks"]
+    known = [u for u in UNITS[1:] if any(not np.isnan(line[f"lead_over_{u}"]) for line in lines)]
+    notes = [note for u in known if (note := rough_note(f"± {_PLURAL[u]}", n))]
+    return [*notes, f"holds for: no verdict on new classes below {SETTLED_TASKS:,} tasks"] if notes else []
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #7adb4d9a
 def _table_of(lines, backbones, notes) -> ReportTable:
@@ -237,7 +251,8 @@ def _table_of(lines, backbones, notes) -> ReportTable:
     words |= {"ahead": lines.ahead.tolist(), "by": [f"{100*v:.2f}" for v in lines.lead]}
     for unit in UNITS: words[f"± {_PLURAL[unit]}"] = [_points(v) for v in lines[f"lead_over_{unit}"]]
     words["holds for"] = lines.holds_for.tolist()
-    title = f"{line.way}-way {line.shot}-shot, {line.n_query} queries, {line.marginal}, {line.tasks:,} tasks"
+    title = f"{line.way}-way {line.shot}-shot, {line.n_query} queries, {line.marginal}, {line.tasks:,} task"
+    title += "s"*bool(line.tasks > 1)
     marks, spare = tuple("" if d else "~" for d in decided), ("± tasks", *backbones[2:], "± images", "± classes")
     return ReportTable(
         title, pd.DataFrame(words), "ahead", marks, (_standing(lines, backbones), _BY, *notes),

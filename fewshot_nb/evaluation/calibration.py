@@ -23,7 +23,7 @@ def calibration_terms(
     labels: Int[Tensor, "task query"],  # 0..way-1; -1 for a query that is not there
     method: str = "this method",  # who answered, for the message
 ) -> dict:  # `log_loss` and the `GAPS`, each (task,) float64
-    "What a task contributes to log-loss and to expected calibration error."
+    "What a task contributes to log-loss and to expected calibration error; a probability counts as 1.2e-7 at least."
     p, there = probabilities.double(), labels >= 0
     _refuse_no_probabilities(p, there, method)
     n, confidence = there.sum(1), p.amax(-1)

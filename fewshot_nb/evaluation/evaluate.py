@@ -20,7 +20,7 @@ from ..core import device as named_device
 from ..data.bank import Bank
 from ..data.features import Features
 from ..inference.adapters import OneTaskMethod, kind_of, label_of
-from ..inference.base import UNEVEN_NOTE, Method, for_work, largest_value
+from ..inference.base import UNEVEN_NOTE, Method, checked_form, checked_numbers, for_work, largest_value
 from ..engine.experiment import results_root, working_folder
 from ..engine.results import Results, folder_note
 from ..engine.shards import ShardedGrid, put_shard, shard_is_done, shard_numbers
@@ -65,20 +65,24 @@ def _adapted(m):
     "A method instance; a function or an estimator becomes one, anything else is refused."
     if not isinstance(m, type) and dataclasses.is_dataclass(m) and hasattr(m, "needs_base"): return m
     if kind_of(m): return OneTaskMethod(m)
+    if isinstance(m, type) and issubclass(m, Method):
+        raise InputError(f"{m.__name__} is no method but a class of them: give an instance, {m.__name__}().")
     raise InputError(f"{m!r} is no method: give a name, an instance such as inference.SimpleShot(), an estimator of "
                      "scikit-learn, or a function.")
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #d74f5edb
 def _ready(m, shot, setting, has_base):
     "A method instance from a name or an instance."
-    if isinstance(m, str):
-        m = inference.method(m, shot, setting)
-        return dataclasses.replace(m, centre="support") if m.needs_base and not has_base else m
-    m = _adapted(m)
-    if m.needs_base and not has_base:
-        raise InputError(f"{m.name} was asked for with centre='base', but there are no base features: "
-                         "give them with base=, or take centre='support'.")
-    return m
+    m = inference.method(m, shot, setting) if isinstance(m, str) else _adapted(m)
+    return m if has_base or not m.needs_base else _without_base(m)
+
+def _without_base(m):
+    "The same method centred on the support, unless its centre was asked for; of one around another the one inside."
+    inner = getattr(m, "method", None)
+    if isinstance(inner, Method): return dataclasses.replace(m, method=_without_base(inner))
+    if not getattr(m, "_centre_given", True): return dataclasses.replace(m, centre="support")
+    raise InputError(f"{m.name} was given centre='base', but there are no base features: give them with base=, "
+                     "or take centre='support'.")
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #c5e304bd
 EVALUATION_KEYS = ["data", "content", "base", "method", "implementation", "parameters", "way", "shot", "n_query",
@@ -173,6 +177,7 @@ def _answer_blocks(m, tasks, spec, asked):
         with torch.inference_mode():
             support, query = pool.gather("support", tasks.support[s]), pool.gather("query", tasks.query[s])
             p = m.answer_block(support, tasks.support_labels[s], query, tasks.way, base, size[s])
+        checked_form(p, m, (*query.shape[:2], tasks.way), query.device)
         return p, time.perf_counter() - start
     return pool.map(one, range(0, len(tasks), m.block))
 
@@ -184,7 +189,7 @@ def _answers_at_once(m, tasks, spec, asked):
         start, few = time.perf_counter(), tasks[at:at + size].to(asked.bank.device)
         p = m(asked.bank.take(few.support), few.support_labels, asked.bank.take(few.query), asked.base_mean)
         # reading the answers on the CPU waits for a GPU, so that the clock stops when they are there
-        yield p.cpu(), time.perf_counter() - start
+        yield checked_form(p, m, (*few.query.shape, few.way)).cpu(), time.perf_counter() - start
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #e938b242
 class _Pool:
@@ -213,6 +218,7 @@ def _scores_of(label, m, spec, tasks, asked):
         seconds = np.concatenate([np.full(len(p), s/len(p)) for p, s in waiting])
         measures = scores(p, labels, label) | (calibration_terms(p, labels, label) if asked.calibration else {})
         found.append({**{k: v.numpy() for k, v in measures.items()}, "seconds": seconds})
+        checked_numbers(p, label)  # after the scores, which know NaN of a task; infinity is for here
         waiting.clear()
     for p, s in ask(m, tasks, spec, asked):
         waiting.append((p, s))
@@ -559,7 +565,8 @@ def _name_changes(rows, heads, folder):
     same_content = same_name[same_name.content == now["content"]]
     changed = None
     if len(same_name) and not len(same_content): changed = "of other features, labels or split"
-    elif len(same_content) and not (same_content.base == now["base"]).any(): changed = "with another base mean"
+    elif len(same_content) and not (same_content.base == now["base"]).any():
+        changed = _other_base(same_content.base, now["base"])
     else:
         code = dict(zip(same_content.method, same_content.implementation))
         other = [h["method"] for h in heads if code.get(h["method"], h["implementation"]) != h["implementation"]]
@@ -567,6 +574,11 @@ def _name_changes(rows, heads, folder):
     if changed:
         warnings.warn(f"The rows in {str(folder)!r} called {now['data']!r} are {changed}: computed anew, "
                       "and theirs stay beside them.", stacklevel=5)
+
+def _other_base(there, now) -> str:
+    "How rows differ in their base mean, of which the digest is empty where there is none."
+    if not now: return "with a base mean"
+    return "without a base mean" if (there == "").all() else "with another base mean"
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #b2e43a9c
 @patch

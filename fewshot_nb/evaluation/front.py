@@ -12,7 +12,7 @@ import numpy as np, pandas as pd, torch
 from fastcore.basics import patch
 from ..core import InputError, choose
 from ..data.bank import Bank, numeric_tensor
-from ..data.features import Features, feature_bank, feature_table, features, tell_repeats
+from ..data.features import Features, feature_bank, feature_table, features, tell_leak, tell_repeats
 from .compare import compare_methods, with_image_intervals
 from .evaluate import evaluate
 from .tables import SORTS, method_tables
@@ -33,13 +33,13 @@ def features_from(
     if isinstance(X, (str, Path)): return _from_file(X, y, base, split)
     if split is not None: raise InputError("split= is for a file of features: give the path as X, or select the rows.")
     if isinstance(X, tuple) and len(X) == 2 and y is None: X, y = X
-    if isinstance(X, Features): return X if base is None else Features(X.novel, X.validation, _mean_of(base))
+    if isinstance(X, Features): return X if base is None else Features(X.novel, X.validation, _mean_of(base, X.novel))
     if not isinstance(X, Bank):
         if y is None: raise InputError("The labels are missing: give evaluate(X, y) with one label for each row of X.")
         _refuse_other_rows(X, y)
         X = _described(feature_bank(X, y, source), y, groups, names)
         tell_repeats(X)
-    return Features(X, None, None if base is None else _mean_of(base))
+    return Features(X, None, None if base is None else _mean_of(base, X))
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #a748ee00
 def _from_file(path, y, base, split):
@@ -55,12 +55,14 @@ def _refuse_other_rows(X, y):
     if len(X) == len(y) and not X.index.equals(y.index):
         raise InputError("The rows of X and y have different indices: align them, for instance with y.loc[X.index].")
 
-def _mean_of(base):
-    "The mean of base features, in whatever form they come."
+def _mean_of(base, bank):
+    "The mean of base features, in whatever form they come; a warning where they are rows of the bank."
     if isinstance(base, (str, Path)): base = features(base).novel
     if isinstance(base, Bank): base = base.data
     if isinstance(base, pd.DataFrame) or np.ndim(base) == 2:
-        return feature_table(base, "the base classes").mean(0, dtype=torch.float64).float()
+        rows = feature_table(base, "the base classes")
+        tell_leak(bank, rows)
+        return rows.mean(0, dtype=torch.float64).float()
     return numeric_tensor(base, "The mean of the base features").float()
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #a39719bb

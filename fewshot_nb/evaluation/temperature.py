@@ -6,10 +6,12 @@
 __all__ = ['calibrated']
 
 # %% ../../nbs/api/582_evaluation_temperature.ipynb #88903d0a
+from pathlib import Path
 import numpy as np, torch
 from scipy.optimize import minimize_scalar
 from ..core import InputError, device as named_device
-from ..data.features import Features
+from ..data.bank import Bank
+from ..data.features import Features, feature_bank, features
 from .calibration import Calibrated, at_temperature
 from .evaluate import chosen_methods
 from ..samplers import TaskSpec, rectangles, task_stream
@@ -17,7 +19,7 @@ from ..samplers import TaskSpec, rectangles, task_stream
 # %% ../../nbs/api/582_evaluation_temperature.ipynb #7935c561
 def calibrated(
     method,  # a name, or an instance, an estimator of scikit-learn, a function
-    bank,  # classes to fit on: a `Bank` of base or validation classes, or `Features` that have validation classes
+    bank,  # a `Bank` or (X, y) of classes to fit on, or a file or `Features` that have validation classes
     spec: TaskSpec = TaskSpec(marginal="dirichlet(2)"),  # the tasks; take the shots that will be judged
     n_tasks: int = 300,  # how many of them
     seed: int = 0,  # of the tasks
@@ -25,14 +27,27 @@ def calibrated(
     device="auto",  # where the method runs
 ) -> Calibrated:
     "The method at the temperature with the smallest log-loss on tasks from other classes (Guo et al. 2017)."
-    if isinstance(bank, Features):
-        if bank.validation is None:
-            raise InputError("There are no validation classes to calibrate on: give a split with a validation part, "
-                             "or a Bank of base classes.")
-        bank, base_mean = bank.validation, bank.base_mean if base_mean is None else base_mean
+    if not isinstance(spec, TaskSpec):
+        raise InputError(f"spec={type(spec).__name__} is no TaskSpec: give features and labels as one pair, (X, y).")
+    bank, known_mean = _classes_to_fit_on(bank)
+    if base_mean is None: base_mean = known_mean
     (_, m), = chosen_methods(method, spec.typical_shot, has_base=base_mean is not None).items()
     p, labels = _answers(m, bank.to(named_device(device)), spec, n_tasks, seed, base_mean)
     return Calibrated(m, _best_temperature(p, labels))
+
+# %% ../../nbs/api/582_evaluation_temperature.ipynb #b329142a
+def _classes_to_fit_on(data):
+    "The bank to draw tasks from, and the base mean where it is known."
+    if isinstance(data, (str, Path)): data = features(data)
+    if isinstance(data, Features):
+        if data.validation is None:
+            raise InputError("There are no validation classes to calibrate on: give a split with a validation part, "
+                             "or a Bank of base classes.")
+        return data.validation, data.base_mean
+    if isinstance(data, tuple) and len(data) == 2: data = feature_bank(*data)
+    if isinstance(data, Bank): return data, None
+    raise InputError(f"To calibrate on, {type(data).__name__} is neither a Bank nor Features nor a file: "
+                     "give features with their labels as a pair, (X, y).")
 
 # %% ../../nbs/api/582_evaluation_temperature.ipynb #8860093a
 def _answers(m, bank, spec, n_tasks, seed, base_mean):

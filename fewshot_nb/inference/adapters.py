@@ -6,7 +6,7 @@
 __all__ = ['OneTaskMethod', 'kind_of', 'label_of', 'TaskSampler', 'EasyFewShotClassifier']
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #94690338
-import copy, threading
+import copy, inspect, threading
 from dataclasses import dataclass
 from types import FunctionType
 import numpy as np, torch
@@ -23,6 +23,9 @@ class OneTaskMethod(Method):
     "A classifier from elsewhere, asked task by task; taken as inductive."
     classifier: object  # an estimator with `fit` and `predict`, a classifier of easyfsl, or a function
     label: str = ""  # its name in tables; default: as `label_of` calls it
+
+    def __post_init__(self):
+        if kind_of(self.classifier) == "a function": _check_arguments(self.classifier)
 
     @property
     def name(self) -> str:
@@ -56,6 +59,16 @@ def label_of(
     if isinstance(classifier, FunctionType): return classifier.__name__
     text = " ".join(repr(classifier).split())
     return text if len(text) <= 40 and "<" not in text else type(classifier).__name__
+
+# %% ../../nbs/api/497_inference_adapters.ipynb #6cb6845d
+def _check_arguments(function):
+    "Refuse a function that cannot be called with the support, its labels and the queries."
+    try: arguments = inspect.signature(function)
+    except (TypeError, ValueError): return  # some functions in C do not tell
+    try: arguments.bind(None, None, None)
+    except TypeError:
+        raise InputError(f"{label_of(function)} takes {arguments}, but it must be called with three, support, labels "
+                         "and query: change its arguments.") from None
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #835119ee
 @patch

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['UNEVEN_NOTE', 'METHODS', 'gaussian_tasks', 'l2', 'cl2n', 'one_hot', 'prototypes', 'largest_value', 'power_of_two',
            'ranked_softmax', 'centred_logits', 'nearest', 'adam', 'class_logits', 'weight_gradient', 'check_range',
-           'Method', 'squares_fit', 'BaseStatistics', 'CompiledTwin', 'price_of_compiling', 'for_work', 'register',
-           'has_numba', 'pick_engine', 'check_engine', 'CL2NMixin']
+           'checked_form', 'checked_numbers', 'Method', 'squares_fit', 'BaseStatistics', 'CompiledTwin',
+           'price_of_compiling', 'for_work', 'register', 'has_numba', 'pick_engine', 'check_engine', 'CL2NMixin']
 
 # %% ../../nbs/api/455_inference_base.ipynb #b6f6a74c
 import concurrent.futures, dataclasses, functools, importlib, inspect, math, numbers, os, sys, warnings
@@ -304,12 +304,28 @@ def _check_unit(base_mean, size, name):
                          f"{float(size[lost][0]):.3g}) vanish beside it (at most {top:.3g}): "
                          "give both in the same unit.")
 
+# %% ../../nbs/api/455_inference_base.ipynb #37de2c1b
+def checked_form(
+    p,  # what a method answered
+    method,  # who, for the message
+    shape: tuple,  # (task, query, way) that is due
+    device=None,  # where it is due; None: anywhere
+) -> Float[Tensor, "task query way"]:
+    "An answer that is a floating-point tensor of this shape; another is refused."
+    if isinstance(p, Tensor) and p.shape == shape and p.is_floating_point() and device in (None, p.device): return p
+    found, on = "None" if p is None else type(p).__name__, "" if device is None else f" on {device}"
+    if hasattr(p, "dtype"):
+        at = f", on {p.device}" if isinstance(p, Tensor) else ""
+        found += f" ({p.dtype}, shape {tuple(p.shape)}{at})"
+    raise InputError(f"{method.name or type(method).__name__} answered {found}, where a floating-point Tensor of "
+                     f"shape (task, query, way) = {tuple(shape)}{on} is due: mend its answer.")
+
 # %% ../../nbs/api/455_inference_base.ipynb #2bd64e5d
-def _check_answer(p, name, shape):
-    "Refuse probabilities that do not have `shape` (task, query, way), or are not numbers; else return them."
-    if not isinstance(p, Tensor) or tuple(p.shape) != shape:
-        found = tuple(p.shape) if hasattr(p, "shape") else type(p).__name__
-        raise InputError(f"{name} answered {found}, but (task, query, way) is {shape}: mend the method.")
+def checked_numbers(
+    p: Float[Tensor, "task query way"],  # probabilities
+    name: str,  # of the method, for the message
+) -> Float[Tensor, "task query way"]:
+    "Probabilities that are numbers; NaN and infinity are refused."
     if math.isfinite(float(p.sum())): return p
     bad = ~p.isfinite().all(-1)
     if not bad.any(): return p  # the sum overflowed
@@ -599,10 +615,10 @@ def __call__(self: Method,
     def solve(tasks):
         try: top = checked(tasks) if fused else size[tasks]
         except InputError: checked(everything)  # which names the task by its number among all
-        return m.answer_block(support[tasks].to(dtype), labels[tasks], query[tasks].to(dtype), way, base, top)
+        p = m.answer_block(support[tasks].to(dtype), labels[tasks], query[tasks].to(dtype), way, base, top)
+        return checked_form(p, self, (len(top), query.shape[1], way), query.device)
     block = _block_size(support.device, self.block, _bytes_a_task(support, query, way, dtype))
-    p = _in_blocks(solve, len(support), block, support.device)
-    return _check_answer(p, self.name, (len(query), query.shape[1], way))
+    return checked_numbers(_in_blocks(solve, len(support), block, support.device), self.name)
 
 # %% ../../nbs/api/455_inference_base.ipynb #e69d3087
 def _as_tasks(support, labels, query):
@@ -837,6 +853,12 @@ _CENTRES = ("base", "support", "none")
 class CL2NMixin:
     "Features prepared by CL2N, for the methods with a field `centre`."
     scale_free = True
+    __slots__ = ("_centre_given",)  # whether `centre` was asked for; scikit-learn allows no more in `vars`
+
+    def __new__(cls, *args, **settings):
+        new, names = super().__new__(cls, *args, **settings), [f.name for f in dataclasses.fields(cls)]
+        object.__setattr__(new, "_centre_given", "centre" in settings or "centre" in names[:len(args)])
+        return new
 
     def __post_init__(self): choose(self.centre, _CENTRES, "centre")
 

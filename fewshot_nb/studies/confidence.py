@@ -91,7 +91,7 @@ _BANKS = dict(omniglot=("blue", "o"), grocery=("vermillion", "s"), caltech101=("
 def _draw_errors(ax, rows, methods):
     "Before and after, joined by a line, a colour for each bank."
     for k, (features, mine) in enumerate(rows.groupby("features", sort=False)):
-        colour, marker = _BANKS[features]
+        colour, marker = _BANKS[features.split()[-1]]  # also of "glyphs for grocery"
         ink, mine = COLOURS[colour], mine.set_index("method").reindex(methods)
         y = np.arange(len(methods)) + .22*(k - 1)
         ax.hlines(y, 100*mine.ece, 100*mine.ece_after, color=ink, lw=.8, alpha=.6)

@@ -26,7 +26,7 @@ from ..models.core import BATCH_NORMS, computed_in
 from ..models.residual import photograph_backbone
 from ..plots import COLOURS, ReadingTable, reading_table
 from ..samplers import TaskSpec, task_stream
-from .base_training import base_training_banks, image_flops
+from .base_training import base_image_count, base_training_banks, image_flops
 from .generators import counted_in
 from .realistic import INDUCTIVE_METHODS, half_width_over, n_query_of, quiet_redraws
 from .realistic_claims import JUDGED_METHODS, pooled_cells
@@ -94,10 +94,10 @@ def trained_backbone(
             net, base, steps=s.epochs*epoch, lr=s.base_lr, batch=s.base_batch, seed=s.seed, how=how, device=device,
             checkpoint=folder/f"base-{name}.ckpt", validation=validation, log=epoch)
         curve = {h["step"]: dict(validation=h["five_shot"], loss=h["loss"]) for h in state.watch.history}
-        (folder/f"base-{name}.ckpt").unlink(missing_ok=True)
         return net.state_dict(), dict(curve=json.dumps(curve))
     path = folder/f"backbone-{name}.safetensors"
     tensors, header = made_once(path, read_tensors, lambda p, made: save_tensors(p, *made), make)
+    (folder/f"base-{name}.ckpt").unlink(missing_ok=True)
     net.load_state_dict(tensors)
     return net.to(device).eval(), json.loads(header["curve"])
 
@@ -125,11 +125,11 @@ def _reading_row(bn, found, inductive, drawn, n_query) -> dict:
 
 # %% ../../nbs/api/848_studies_learners.ipynb #70b939c3
 def _trained(s, which, data, folder, device):
-    "(learner, curve, seconds of its training) of a setting."
+    "(learner, curve, seconds of its training, its checkpoint) of a setting."
     base, validation, _ = base_training_banks(which, str(data), s.side, s.side, s.classes, s.per_class)
     preset, net, curve = learner_preset(s.learner, s.shot), None, {}
     if preset.on_backbone: net, curve = trained_backbone(s, which, data, folder, device)
-    if s.learner in FEATURE_METHODS: return net, curve, 0.
+    if s.learner in FEATURE_METHODS: return net, curve, 0., None
     own = {k: v for k, v in vars(s).items() if not k.startswith(("base", "tasks", "tuned"))}
     name = f"{s.learner.replace(' ', '_')}-{s.shot}shot-seed{s.seed}-{content_digest(which, own)[:16]}"
     checkpoint = folder/f"{Path(which).stem}-{name}.ckpt"
@@ -137,10 +137,9 @@ def _trained(s, which, data, folder, device):
         s.learner, base, steps=s.steps or None, lr=s.lr or None, batch=s.batch or None, seed=s.seed, device=device,
         checkpoint=checkpoint, backbone=s.backbone, net=net, shot=s.shot, way=s.way or None,
         validation=validation if preset.steps else None, look=s.look, precision=s.precision)
-    checkpoint.unlink(missing_ok=True)
-    if state is None: return learner, curve, 0.
+    if state is None: return learner, curve, 0., checkpoint
     curve = {h["step"]: dict(validation=h["accuracy"], loss=h["loss"]) for h in state.watch.history}
-    return learner, curve, state.seconds
+    return learner, curve, state.seconds, checkpoint
 
 # %% ../../nbs/api/848_studies_learners.ipynb #fcb62da7
 def _method_accuracies(s, net, base, novel, specs, device):
@@ -163,7 +162,7 @@ def learner_rows(
     s = settings_from(LearnerSetting, setting, ("shot", "side", "look", "epochs", "tasks", "tuned_tasks"))
     where, which, places = named_device(device), images_at_hand(images, data), Path(folder)/"checkpoints"
     places.mkdir(parents=True, exist_ok=True)
-    learner, curve, seconds = _trained(s, which, data, places, where)
+    learner, curve, seconds, checkpoint = _trained(s, which, data, places, where)
     base, _, novel = base_training_banks(which, str(data), s.side, s.side, s.classes, s.per_class)
     tasks = s.tuned_tasks if s.learner == "entropy-min" else s.tasks
     kinds = dict(dirichlet="dirichlet(2)", balanced="balanced")
@@ -179,7 +178,9 @@ def learner_rows(
                  train_seconds=seconds, curve=json.dumps(curve),
                  task_classes=json.dumps(torch.cat([t.classes for t in drawn[0]]).tolist()))
     readings = dict.fromkeys(bn for bn, _ in found)
-    return [about | _reading_row(bn, found, preset.inductive, drawn, n_query) for bn in readings]
+    rows = [about | _reading_row(bn, found, preset.inductive, drawn, n_query) for bn in readings]
+    if checkpoint: checkpoint.unlink(missing_ok=True)  # asking takes minutes, and may be interrupted as well
+    return rows
 
 # %% ../../nbs/api/848_studies_learners.ipynb #848ea0d2
 def learner_row(
@@ -219,7 +220,7 @@ def learners_work(
     inner = (1 + 5*s["shot"]/(s["shot"] + 15)*(3 if s["learner"] == "maml" else 1)) if "maml" in s["learner"] else 1
     training = 0. if preset.on_backbone else 3.*each*steps*shown*inner
     makes = s["learner"] == "nearest-mean"  # the backbone that others stand on, too
-    base = 3.*each*s["epochs"]*((s["classes"] or 61)*(s["per_class"] or 500)) if makes else 0.
+    base = 3.*each*s["epochs"]*base_image_count({**setting, **s}) if makes else 0.
     asked = s["tuned_tasks"]*75. if s["learner"] == "entropy-min" else s["tasks"]
     return training + base + asked*6.*80*each
 

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['METHOD_VARIANTS', 'INDUCTIVE_METHODS', 'PUBLISHED_METHODS', 'OUR_NETWORKS', 'realistic_methods', 'method_variant',
-           'rows_by_backbone', 'n_query_of', 'quiet_redraws', 'method_rows', 'drawn_tasks', 'features_content',
-           'RealisticSettings', 'realistic_row', 'half_width_over', 'AlphaSweepSettings', 'alpha_sweep_row',
-           'ImbalanceSettings', 'imbalance_row', 'no_data', 'DirichletSettings', 'dirichlet_row', 'EntropySettings',
-           'entropy_row']
+           'shown_features', 'rows_by_backbone', 'n_query_of', 'quiet_redraws', 'method_rows', 'drawn_tasks',
+           'features_content', 'RealisticSettings', 'realistic_row', 'half_width_over', 'AlphaSweepSettings',
+           'alpha_sweep_row', 'ImbalanceSettings', 'imbalance_row', 'no_data', 'DirichletSettings', 'dirichlet_row',
+           'EntropySettings', 'entropy_row']
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #5dc3aab6
 import contextlib, dataclasses, functools, warnings
@@ -48,18 +48,35 @@ def method_variant(
     return dataclasses.replace(inference.METHODS[base].published(shot, setting), **changes)
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #rbb-2
+_GLYPHS = "glyphs for "
+
+def shown_features(
+    rows: pd.DataFrame,  # of an experiment on features, with `features`: the bank that was asked for
+) -> pd.DataFrame:  # the same rows, to be drawn
+    "Rows whose `features` say so where the embedded glyphs stand in: glyphs for grocery."
+    stands_in = rows[[c for c in ("data", "bank") if c in rows]].eq("glyphs").any(axis=1)
+    stands_in &= rows.features.isin([*FEATURE_SETS, *CROSS_DOMAIN])
+    if not stands_in.any(): return rows
+    return rows.assign(features=rows.features.where(~stands_in, _GLYPHS + rows.features.astype(str)))
+
+# %% ../../nbs/api/830_studies_realistic.ipynb #3da61174
 OUR_NETWORKS = {  # backbone -> the banks of features that it makes
     "ResNet-12 at 32 px": ("tiny-tiered-rn12",), "ResNet-12 of Caltech-101": ("caltech101-own-rn12",),
     "ResNet-12, other domain": tuple(CROSS_DOMAIN)}
 
+def _network(features) -> str:
+    "The network that saturated features come from."
+    if str(features).startswith(_GLYPHS): return "our critic on glyphs"
+    return "our critic" if features == "omniglot" else "MobileNet-v1"
+
 def rows_by_backbone(
     rows: pd.DataFrame,  # of a realistic experiment, with `features`: the bank of a row
 ) -> dict:  # backbone -> its rows
-    "Rows that can be pooled, by backbone: those of `OUR_NETWORKS`, then saturated networks."
+    "Rows that can be pooled, by backbone: those of `OUR_NETWORKS`, then saturated networks; glyphs are called so."
+    rows = shown_features(rows)
     kinds = {name: rows[rows.features.isin(banks)] for name, banks in OUR_NETWORKS.items()}
     saturated = rows[~rows.features.isin(sum(OUR_NETWORKS.values(), ()))]
-    networks = ["our critic" if f == "omniglot" else "MobileNet-v1" for f in saturated.features]
-    kinds[" and ".join(sorted(set(networks)))] = saturated
+    kinds[" and ".join(sorted({_network(f) for f in saturated.features}))] = saturated
     return {name: part.reset_index(drop=True) for name, part in kinds.items() if len(part)}
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #b302057f

@@ -394,6 +394,7 @@ def judged_in_stretches(
     if file and file.is_file():
         kept = json.loads(file.read_text(encoding="utf-8"))
         curve = kept["curve"] if kept["training"] == training else {}
+    if _rehearsal.get(): train_until(stops[-1])  # the whole length is told before what is judged may be cut
     for stop in stops:
         net, state = train_until(stop)
         if str(stop) in curve or state.step != stop: continue
