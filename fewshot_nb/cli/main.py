@@ -335,7 +335,7 @@ def _from_here(out):
 
 def _place(data):
     "The parameter `data` as a notebook understands it wherever it runs."
-    if data in ("auto", "glyphs", "omniglot", "own"): return data
+    if data in ("auto", "glyphs", "omniglot", "own", "none"): return data
     folder = Path(data).expanduser().absolute()
     if not folder.exists(): raise InputError(f"The data folder {str(data)!r} does not exist: check the path.")
     return str(folder)
