@@ -17,17 +17,16 @@ import numpy as np
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from filelock import FileLock
 from matplotlib.colors import rgb_to_hsv, to_rgb
 
 from fewshot_nb.plots import COLOURS
 
 root = Path(__file__).resolve().parents[1]
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    "The pages of all notebooks, processed by nbdev and rendered by smalldocs, served on loopback."
-    pytest.importorskip("smalldocs")
-    copy = tmp_path_factory.mktemp("docs")/"checkout"
+def render_site(copy):
+    "Copy the checkout without what it has made, process its notebooks and render them."
+    shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(
         root, copy, symlinks=True,
         ignore=shutil.ignore_patterns(".git", ".venv", "runs", "_proc", "_docs", "build", "__pycache__"))
@@ -38,6 +37,17 @@ def site(tmp_path_factory):
     subprocess.run(
         [Path(sys.executable).with_name("smalldocs"), "render", "_proc"], cwd=copy, env=env,
         check=True, capture_output=True)
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    "The pages of all notebooks, processed by nbdev and rendered by smalldocs, served on loopback."
+    pytest.importorskip("smalldocs")
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ: folder = folder.parent  # that of the whole run: one worker builds for all
+    copy, built = folder/"docs", folder/"docs.built"
+    with FileLock(folder/"docs.lock"):
+        if not built.exists(): render_site(copy)
+        built.touch()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=copy/"_proc/_docs")
     handler.func.log_message = lambda *args: None
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
