@@ -349,6 +349,20 @@ def test_a_method_of_ones_own_is_named_by_its_code(tmp_path, monkeypatch):
         assert module.method_implementation(m) != before
     finally: inference.METHODS.pop("mine", None)
 
+def test_the_picture_is_of_the_tasks_that_were_asked(tmp_path, monkeypatch):
+    "Rows of other features in the folder are in the table, not in the picture; other methods on the same are in both."
+    from fewshot_nb.cli import evaluate as cli
+    asked = dict(spec=TaskSpec(way=4, shot=1, n_query=20, marginal="dirichlet(2)"), n_tasks=10, balanced=True)
+    for bank, method in ((cloud(seed=1), "simpleshot"), (cloud(), "tim"), (cloud(), "simpleshot")):
+        rows = evaluate(bank, method, **asked, out=tmp_path/"rows")
+    drawn = []
+    monkeypatch.setattr(cli, "_save_drops", lambda table, path: drawn.append(table))
+    assert cli._update_files(tmp_path, rows)
+    assert set(drawn[0].content) == {cloud().fingerprint} and set(drawn[0].method) == {"simpleshot", "tim"}
+    assert pd.read_csv(tmp_path/"table.csv").content.nunique() == 2
+    alone = evaluate(cloud(seed=2), "simpleshot", asked["spec"], 10, out=tmp_path/"rows")
+    assert not cli._update_files(tmp_path, alone) and len(drawn) == 1  # nothing to compare with
+
 def test_the_table_adds_and_never_forgets(tmp_path):
     "Two files of one name in one folder: both in table.csv; a line whose rows are gone stays."
     import pandas as pd

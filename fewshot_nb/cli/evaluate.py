@@ -311,7 +311,7 @@ def _evaluate_file(asked):
     try: rows = _evaluated(asked, data)
     except KeyboardInterrupt:
         _end_with_what_is_there(asked.out, [data.novel], asked.shown)
-    picture = _update_files(asked.out)
+    picture = _update_files(asked.out, rows)
     _show_tables(rows, data, asked)
     files = "table.csv, drops.png" if picture else "table.csv"
     tell(f"\n{len(rows):,} rows in rows/, {files}; {time.perf_counter() - start:.1f} s, "
@@ -434,17 +434,18 @@ def _read_table(path):
     return table
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #c6225a42
-def _update_files(out) -> bool:
-    "Write table and picture of all rows in a folder; whether there is a picture."
+def _update_files(out, rows) -> bool:
+    "Write the table of all rows in a folder, and the picture of those tasks that were asked; whether it was drawn."
     from fewshot_nb.core import locked, written_whole
-    from fewshot_nb.evaluation.compare import compare_methods
+    from fewshot_nb.evaluation.compare import TASK_KIND, compare_methods
     from fewshot_nb.evaluation.evaluate import evaluation_results
     table = compare_methods(evaluation_results(out/"rows").read())
+    shown = table.merge(rows[TASK_KIND].drop_duplicates())
     with locked(out/"table.csv"):
         whole = _with_older_lines(table, _read_table(out/"table.csv"))
         with written_whole(out/"table.csv") as part: whole.to_csv(part, index=False)
-        if table.change.notna().any(): _save_drops(table, out/"drops.png")
-    return (out/"drops.png").exists()
+        if drawn := bool(shown.change.notna().any()): _save_drops(shown, out/"drops.png")
+    return drawn
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #older
 def _with_older_lines(table, older):

@@ -392,8 +392,8 @@ def _titles(kinds):
     names = [*TASK_KIND, "marginal"]
     differ = [i for i, name in enumerate(names) if name != "shot" and len({k[i] for k in kinds}) > 1]
     def word(i, value):
-        digest = names[i] in ("content", "base")
-        return f"{names[i]} {value[:6] or 'none'}" if digest else str(value)
+        if names[i] in ("content", "base"): return f"{names[i]} {value[:6] or 'none'}"
+        return f"{names[i]} {value}" if names[i] in ("seed", "way", "n_query") else str(value)
     shot = names.index("shot")
     return ["\n".join([f"{k[shot]}-shot", *(word(i, k[i]) for i in differ)]) for k in kinds]
 
