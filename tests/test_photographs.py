@@ -150,15 +150,22 @@ def grid(name, profile, **asked):
 
 def test_settings_say_what_they_need_of_base_classes(own):
     for file in list((own/"base/base1").iterdir())[5:]: file.unlink()
-    for bears in (grid("exp_base_training", "smoke"), grid("exp_learners", "smoke", learner="simpleshot"), ()):
-        assert images_at_hand(str(own), settings=bears) == str(own)
+    def asked(name, settings):
+        from fewshot_nb.engine.experiment import find_experiment
+        return find_experiment(name).label_values("auto", dict(images=str(own)), settings)["images"]
+    for name, bears in (("exp_base_training", grid("exp_base_training", "smoke")), ("exp_learners", ()),
+                        ("exp_learners", grid("exp_learners", "smoke", learner="simpleshot")),
+                        ("exp_learners", grid("exp_learners", "smoke", learner="nearest-mean"))):
+        assert asked(name, bears) == str(own)
     words = "^The base part of .*own has 5 classes, the smallest, 'base1', with 5 images, but its tasks need "
     needed = dict(exp_learners="5 classes of 16 images .1 shot and 15 queries.: give it more, or leave small classes",
                   exp_protonet_search="16 classes of 20 images .5 shots and 15 queries.")
     for name, needs in needed.items():
-        with pytest.raises(InputError, match=words + needs): images_at_hand(str(own), settings=grid(name, "smoke"))
+        with pytest.raises(InputError, match=words + needs): asked(name, grid(name, "smoke"))
+    published = [dict(learner="protonet", shot=1, way=0)]  # 30 ways, as in its paper
+    with pytest.raises(InputError, match=words + "30 classes of 16"): asked("exp_learners", published)
     with pytest.raises(InputError, match="^The validation part .* need 5 classes of 35 images .20 shots and 15"):
-        images_at_hand(str(own), settings=grid("exp_learners", "paper"))
+        asked("exp_learners", grid("exp_learners", "paper"))
 
 @pytest.mark.parametrize("name, profile, words", [
     ("exp_learners", "smoke", "The base part of .*own has 5 classes, the smallest, 'base1', with 5 images"),

@@ -6,7 +6,7 @@
 __all__ = ['images_at_hand', 'check_classes', 'bank_at_hand', 'photographs_source']
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #624d361a
-import contextlib, importlib, multiprocessing, warnings
+import contextlib, multiprocessing, warnings
 from collections import Counter
 from pathlib import Path
 from ..core import InputError
@@ -24,10 +24,12 @@ _SETS = "mini_imagenet", "tiered_imagenet", "tiny_tiered", "cub", "caltech101"  
 def images_at_hand(
     images: str = "auto",  # a set of photographs, a folder or archive of one's own, or auto: the first set there is
     data="auto",  # "auto", "glyphs", or a data folder
-    settings=(),  # of the grid that is to look at them: what it needs of a folder of one's own
+    settings=(),  # that will look at a folder of one's own: it is refused where it is too little for them
+    tasks=(),  # (ways, shots) of the tasks that they learn from
 ) -> str:  # the name of a set, a whole path, or glyphs
     "The photographs that are meant here."
-    if _is_own(images): return _sound_place(Path(images).expanduser().absolute(), settings)  # glyphs never stand in
+    if _is_own(images):  # glyphs never stand in for them
+        return _sound_place(Path(images).expanduser().absolute(), settings, tasks)
     if str(data) == "glyphs": return "glyphs"
     if images != "auto":
         find_photographs(images, data)
@@ -50,11 +52,11 @@ _LEAST = 28  # pixels: no profile of an experiment looks at smaller photographs
 
 _SIDES = "image_size", "crop", "seen", "side"  # settings that say at which size images are read
 
-def _sound_place(path, settings) -> str:
+def _sound_place(path, settings, tasks) -> str:
     "A folder or archive with parts that share no class and can make tasks, of images that can be read."
-    if path.is_dir(): _check_places(path, settings)
+    if path.is_dir(): _check_places(path, settings, tasks)
     images, where = looked_through(path), repr(str(path))
-    if not path.is_dir(): _check_places(path, settings)
+    if not path.is_dir(): _check_places(path, settings, tasks)
     if told := told_broken(images, where): raise InputError(f"{told}: mend or remove them.")
     side = max([_LEAST, *(s[k] for s in settings for k in _SIDES if s.get(k))])
     if stand_ins() is None and (told := told_small(images, side, where)):
@@ -63,7 +65,7 @@ def _sound_place(path, settings) -> str:
     return str(path)
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #b1b25d67
-def _check_places(path, settings):
+def _check_places(path, settings, tasks):
     "Refuse a folder or archive whose names do not tell three parts that can make tasks."
     names, split, where = files_in(path), own_split(path), repr(str(path))
     images = [n for n in names if n.endswith(IMAGE_ENDINGS)]
@@ -79,10 +81,9 @@ def _check_places(path, settings):
                          "part (base, val, novel) into it.")
     shots = max([5, *(s["shot"] for s in settings if s.get("shot"))])
     for part in ("validation", "novel"): check_classes(part, of_part[part], path, shots)
-    if tasks := [t for s in settings if (t := _training_task(s))]:
+    if tasks:
         ways, shots = map(max, zip(*tasks))
         check_classes("base", of_part["base"], path, shots, ways)
-
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #825caf30
 _told = set()  # what this process has said
@@ -111,17 +112,6 @@ def _listed_places(images, listed, path, split) -> tuple:
     places = [p for i in images if (p := image_place(i, listed=wanted))]
     tell_unlisted(sorted({p.name for p in places} - set(wanted)), path, split)
     return places_on_list({p.name: p for p in places}, wanted, groups, str(path)), Counter(p.name for p in places)
-
-def _training_task(setting) -> tuple | None:
-    "(ways, shots) of the tasks of base classes that a setting learns from; None where it learns from none."
-    if "steps" not in setting: return None  # a base training counts epochs
-    learners = importlib.import_module("fewshot_nb.train.learners")  # a later chapter, loaded when it is asked for
-    name, shots = setting.get("learner", "protonet"), setting.get("shot", 5)
-    if name not in learners.TABLE_LEARNERS: return None
-    published = learners.published_training(name, shots)
-    ways = setting.get("way", 5) or published.way
-    if setting.get("epoch"): ways = max(ways, 16)  # every eighth class is held back, and a look needs two
-    return (ways, shots) if published.steps else None
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #ad0853fc
 def check_classes(

@@ -259,7 +259,7 @@ def _counted(job) -> dict:
 def _numbered(names) -> list:
     "Names of trainings; those that come again get a number, for looks are compared by name."
     seen = {}
-    return [f"{n} {seen.setdefault(n, itertools.count(1)).__next__()}" for n in names]
+    return [f"{n} {next(seen.setdefault(n, itertools.count(1)))}" for n in names]
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #16177a9e
 _FEWER = .75  # share of the steps that a training by epochs surely falls below when its batch is doubled
@@ -351,24 +351,27 @@ def _beyond(seen, job) -> bool:
     return job["steps"]*seen["step_seconds"] > job["seconds"] or seen["memory_gb"] > .8*_memory_left()/1e9
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #b5c4ff16
+def _by_small_batches(setting, job) -> tuple:  # (measures, how they were had); None where this machine bears the whole
+    "What a look with small batches foretells, where its own ones would take too long or too much memory here."
+    batches = _batches(setting)
+    seen, few = _small_look(setting, job)
+    how = ", ".join(f"{k} {few} of {n}" for k, n in batches.items())
+    if _failed(seen): return seen, how
+    if not seen["each"]: return seen, f"{how}: nothing to train"
+    most = max(batches.values())/few
+    at_most = [{**t, "seconds": most*t["seconds"], "grown_gb": most*t["grown_gb"]} for t in seen["each"]]
+    if not _beyond(_scaled(seen, at_most), job): return None, ""
+    told = _foretold(setting, job, seen, few)
+    if _failed(told): return told, how
+    return (told, f"{how}, scaled") if _beyond(told, job) else (None, "")
+
 def _looked_at(experiment, setting, job) -> tuple:  # (measures, by how much less was rehearsed, a note)
     "Rehearse a kind, at its full size where this machine bears it."
     small, less = _smaller(experiment, setting)
-    job = {**job, "setting": small, "small": less > 1}
+    job, seen, how = {**job, "setting": small, "small": less > 1}, None, ""
     note = f"{experiment.work} {_FEW} of {setting[experiment.work]:,}" if less > 1 else ""
-    if job["on_cpu"] and (batches := _batches(small)):
-        seen, few = _small_look(small, job)
-        how = ", ".join(f"{k} {few} of {n}" for k, n in batches.items())
-        if _failed(seen): return seen, less, how
-        most = max(batches.values())/few
-        at_most = [{**t, "seconds": most*t["seconds"], "grown_gb": most*t["grown_gb"]} for t in seen["each"]]
-        if not seen["each"] or _beyond(_scaled(seen, at_most), job):
-            told = _foretold(small, job, seen, few) if seen["each"] else seen
-            if _failed(told): return told, less, how
-            if not seen["each"] or _beyond(told, job):
-                scaled = f"{how}, scaled" if seen["each"] else f"{how}: nothing to train"
-                return told, less, "; ".join(filter(None, [note, scaled]))
-    return _in_own_process(job), less, note
+    if job["on_cpu"] and _batches(small): seen, how = _by_small_batches(small, job)
+    return seen or _in_own_process(job), less, "; ".join(filter(None, [note, how]))
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #9f9e1b48
 def _line(experiment, profile, kind, key, seen, less, note) -> dict:

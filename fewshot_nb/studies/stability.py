@@ -8,9 +8,9 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'PUBLISHED_FORMULA',
            'in_another_order', 'stability_banks', 'StabilitySettings', 'pixel_moments', 'stability_row',
            'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs', 'mean_comparisons',
            'pooled_spread', 'launch_gate', 'length_gate', 'last_doublings', 'effect_limits', 'stability_hypotheses',
-           'setup_spreads', 'DeterminismSettings', 'determinism_row', 'protonet_row', 'learner_label', 'setup_label',
-           'stability_measures', 'measures_of_learner', 'published_comparisons', 'published_plan', 'published_power',
-           'comparison_panels', 'run_panels', 'curve_panels', 'spread_panel', 'determinism_table',
+           'setup_spreads', 'DeterminismSettings', 'determinism_row', 'search_images', 'protonet_row', 'learner_label',
+           'setup_label', 'stability_measures', 'measures_of_learner', 'published_comparisons', 'published_plan',
+           'published_power', 'comparison_panels', 'run_panels', 'curve_panels', 'spread_panel', 'determinism_table',
            'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'search_measures',
            'draw_search_curves']
 
@@ -169,10 +169,12 @@ def _how(s, hyper, query):
     return int(hyper["tasks_per_batch"]), how
 
 # %% ../../nbs/api/845_studies_stability.ipynb #638b2e2b
+_HELD_OF = 8  # of so many classes one is held back
+
 def _held_back(s, train):
     "The classes to learn from, and those that are held back, or None."
     if not s.epoch: return train, None
-    held = torch.arange(train.classes) % 8 == 7
+    held = torch.arange(train.classes) % _HELD_OF == _HELD_OF - 1
     return train.select(~held), train.select(held)
 
 def _patience(s, hyper, steps):
@@ -584,6 +586,17 @@ def _parting(s, data, device):
         return dict(parts_at=", ".join(without_algorithm(lambda: on(1))), why="no deterministic algorithm")
     parted = first_difference(lambda: on(1), lambda: on(2))
     return dict(parts_at=parted["operation"], why=parted["why"]) if parted else dict(parts_at="", why="")
+
+# %% ../../nbs/api/845_studies_stability.ipynb #43a79894
+def search_images(
+    images: str = "auto",  # as for `images_at_hand`
+    data="auto",  # "auto", "glyphs", or a data folder
+    settings=(),  # of `StabilitySettings`
+) -> str:  # the name of a set, a whole path, or glyphs
+    "The photographs that are meant, with base classes for the tasks to learn from and two to hold back."
+    def ways(s): return max(s.way, 2*_HELD_OF) if s.epoch else s.way
+    asked = [settings_from(StabilitySettings, s) for s in settings]
+    return images_at_hand(images, data, settings, [(ways(s), s.shot) for s in asked])
 
 # %% ../../nbs/api/845_studies_stability.ipynb #f52619b5
 def protonet_row(
