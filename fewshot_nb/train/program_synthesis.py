@@ -47,6 +47,13 @@ def train_synthesis(
     run_steps(step, state, last, checkpoint, settings=settings, log=min(20, steps), desc="program synthesis")
     return model.eval(), state
 
+# %% ../../nbs/api/410_train_program_synthesis.ipynb #165ae4df
+_PIXELS = 2**20  # that a backbone without gradients is given at a time: 256 pictures of 64 px, four of 512
+
+def _at_a_time(bank, most):
+    "How many pictures of a bank a backbone looks at together, whatever their size."
+    return max(1, min(most, _PIXELS//bank.size**2))
+
 # %% ../../nbs/api/410_train_program_synthesis.ipynb #4dbe0c42
 @torch.no_grad()
 def synthesis_errors(
@@ -59,7 +66,9 @@ def synthesis_errors(
     which, found = rng(seed, "synthesised").permutation(bank.n)[:pictures], []
     for block in np.array_split(which, max(1, len(which)//100)):
         true = program_tokens(bank.pictures.pick(block)).to(bank.device)
-        found.append(wrong_moves(model.decoder, model.net(bank.take(torch.from_numpy(block))), true))
+        parts = torch.from_numpy(block).split(_at_a_time(bank, len(block)))
+        features = torch.cat([model.net(bank.take(part)) for part in parts])
+        found.append(wrong_moves(model.decoder, features, true))
     wrong, turn = np.array(found).T
     return dict(wrong_moves=100*wrong.mean(), wrong_moves_se=100*wrong.std()/len(wrong)**.5, turn_error=turn.mean())
 
@@ -141,9 +150,9 @@ def train_attribute_classifier(
 def attribute_accuracy(
     model: nn.Module,  # an `AttributeClassifier` in evaluation mode
     bank: PictureBank,  # pictures of two classes, on the model's device
-    batch: int = 256,  # pictures at a time
+    batch: int = 256,  # pictures at a time; fewer of large ones
 ) -> tuple:  # (accuracy, its standard error over pictures), both in %
     "The share of pictures that a classifier names rightly."
-    said = [model(bank.take(block)).argmax(1).cpu() for block in torch.arange(bank.n).split(batch)]
+    said = [model(bank.take(block)).argmax(1).cpu() for block in torch.arange(bank.n).split(_at_a_time(bank, batch))]
     right = 100*(torch.cat(said) == bank.labels).numpy()
     return right.mean(), right.std()/len(right)**.5
