@@ -20,7 +20,7 @@ def _read_curve(curve):
 def _moved(curve, name):
     "How far a measure lies from its last value anywhere in the last doubling of the steps; None: not known."
     last = max(curve)
-    late = [values.get(name) for steps, values in curve.items() if last/2 <= steps < last]
+    late = [values.get(name) for steps, values in curve.items() if last//2 <= steps < last]
     end = curve[last].get(name)
     known = [v for v in late if v is not None and v == v]
     if end is None or end != end or not known:

@@ -25,9 +25,10 @@ _TRAINING_DRAWINGS = SimpleNamespace(n=29_460, classes=1473)  # of the weak spli
 @functools.lru_cache
 def published_images(
     model: str,  # one of `GENERATORS`
+    context: int = 0,  # drawings of a set of VAE-NS, all of which count as seen; 0: the authors' 10
 ) -> int:
     "How many images the paper's training of a model sees."
-    s = GENERATORS[model]()
+    s = GENERATORS[model](**dict(context=context) if context else {})
     return s.epochs*s.steps_an_epoch(_TRAINING_DRAWINGS)*s.images
 
 # %% ../../nbs/api/812_studies_generator_claims.ipynb #gclaims-006
@@ -44,7 +45,8 @@ def row_gate(
     model = model if isinstance(model, str) else "vae-ns"  # older rows know no other
     steps, whole = int(_known(row.get("steps"))), row.get("epochs") == GENERATORS[model].epochs
     training = training_gate(row.get("curve"), PLANE_MARGINS, steps, steps if whole else 0)
-    brevity = "" if whole else brevity_gate(_known(row.get("images")), published_images(model), "images", .01)
+    published = published_images(model, int(_known(row.get("context"))) if model == "vae-ns" else 0)
+    brevity = "" if whole else brevity_gate(_known(row.get("images")), published, "images")
     r, se = (_known(row.get(name)) for name in ("recognizability", "recognizability_se"))
     return first_gate(training, brevity, chance_gate(r, se, _GUESSED))
 
