@@ -8,7 +8,7 @@ __all__ = ['Recognizability', 'MeasureAgreement', 'features_of', 'prototype_inde
            'features_at', 'human_point', 'distance_to_humans', 'neighbour_measures', 'human_rows', 'human_claims']
 
 # %% ../nbs/api/550_metrics.ipynb #1ba024db
-import math
+import itertools, math
 from collections import namedtuple
 import numpy as np, pandas as pd, torch
 from jaxtyping import Bool, Float, Int
@@ -205,8 +205,8 @@ def measure_agreement(
     level: float = .95,  # of the intervals
     seed: int = 0,  # of the draws
 ) -> MeasureAgreement:
-    """Spearman's correlation with its p-value, Pearson's and its square, and percentile bootstrap
-    intervals over classes."""
+    """Spearman's correlation with its p-value (exact below ten classes), Pearson's and its square, and percentile
+    bootstrap intervals over classes."""
     a, b = (np.asarray(torch.as_tensor(x).cpu(), float) for x in (a, b))
     if a.shape != b.shape or a.ndim != 1 or len(a) < 3:
         raise InputError(
@@ -216,6 +216,7 @@ def measure_agreement(
         raise InputError("Correlations need finite measures that are not all equal: leave such classes out.")
     from scipy import stats  # a second to import, and few need it
     rho, p = stats.spearmanr(a, b)
+    if len(a) < 10: p = _exact_p(stats.rankdata(a), stats.rankdata(b))
     r = stats.pearsonr(a, b)[0]
     take = rng(seed, "agreement").integers(len(a), size=(draws, len(a)))
     with np.errstate(invalid="ignore"):  # a draw of one class only has no correlation, and is left out
@@ -230,6 +231,11 @@ def _rowwise(x, y):
     "Pearson's correlation of each row of x with that of y."
     x, y = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
     return (x*y).sum(1)/np.sqrt((x**2).sum(1)*(y**2).sum(1))
+
+def _exact_p(x, y):
+    "The share of all orders of y whose correlation with x is as far from 0; x and y are ranks (n,), n below 10."
+    found = np.array(list(itertools.permutations(y - y.mean()))) @ (x - x.mean())
+    return (np.abs(found) > abs((x - x.mean()) @ (y - y.mean())) - 1e-9).mean()
 
 # %% ../nbs/api/550_metrics.ipynb #cd0de132
 def plane_position(

@@ -97,10 +97,13 @@ def _number(x) -> str:
     "The shortest word for a number."
     return f"{x:g}" if float(f"{x:g}") == x else repr(float(x))
 
+_ANY_ORDER = " in any order"  # rows without these words were drawn when label 0 always had the first count
+
 @dataclass(frozen=True)
 class Dirichlet(Marginal):
-    "Random proportions from Dir(a): a=1 is uniform on the simplex, large a is nearly balanced."
-    a: object = 2.0  # concentration > 0: a number, or a tuple with one for each class
+    """Random proportions from Dir(a): a=1 is uniform on the simplex, large a is nearly balanced. Of several
+    parameters each task gives them to its classes in a random order."""
+    a: object = 2.0  # concentration > 0: a number, or a tuple with one for each class of a task
 
     def __post_init__(self):
         if np.ndim(self.a): object.__setattr__(self, "a", tuple(float(x) for x in self.a))
@@ -114,8 +117,12 @@ class Dirichlet(Marginal):
             raise InputError(f"The Dirichlet parameter has {len(self.a)} entries for way={way} classes: "
                              f"give one number, or {way}.")
 
-    def draw(self, rng, n, way, n_query): return largest_remainder(dirichlet(rng, self.a, n, way), n_query)
-    def __str__(self): return f"dirichlet({', '.join(map(_number, np.atleast_1d(self.a)))})"
+    def draw(self, rng, n, way, n_query):
+        counts = largest_remainder(dirichlet(rng, self.a, n, way), n_query)
+        return rng.permuted(counts, axis=1) if np.ndim(self.a) else counts
+
+    def __str__(self):
+        return f"dirichlet({', '.join(map(_number, np.atleast_1d(self.a)))}){_ANY_ORDER if np.ndim(self.a) else ''}"
 
 # %% ../nbs/api/200_samplers.ipynb #dfee851e
 @dataclass(frozen=True)
@@ -146,7 +153,7 @@ class Effective(Marginal):
 # %% ../nbs/api/200_samplers.ipynb #d5128563
 @dataclass(frozen=True)
 class Counts(Marginal):
-    "The counts as given: the first of a task's randomly drawn classes gets the first count, and so on."
+    "The counts as given, dealt to the classes of each task in a random order."
     counts: tuple  # one whole number >= 0 for each class, with the sum `n_query`
 
     def __post_init__(self):
@@ -162,10 +169,10 @@ class Counts(Marginal):
             raise InputError(f"The counts {self.counts} add up to {sum(self.counts)}, not to n_query={n_query}: "
                              "change one of the two.")
 
-    def draw(self, rng, n, way, n_query): return np.tile(self.counts, (n, 1))
+    def draw(self, rng, n, way, n_query): return rng.permuted(np.tile(self.counts, (n, 1)), axis=1)
     def present(self, way): return max(1, sum(c > 0 for c in self.counts))
     def certain(self, way, n_query): return max(self.counts)
-    def __str__(self): return f"counts({', '.join(map(str, self.counts))})"
+    def __str__(self): return f"counts({', '.join(map(str, self.counts))}){_ANY_ORDER}"
 
 # %% ../nbs/api/200_samplers.ipynb #41b4b471
 def marginal(
@@ -190,7 +197,7 @@ _PARAMETERS = dict(balanced=(0, 0), dirichlet=(1, math.inf), effective=(1, 2), c
 
 def _marginal_word(m):
     "The kind of marginal that a word names, and the numbers between its brackets."
-    word = re.fullmatch(r"\s*([\w-]+)\s*(?:\(([^()]*)\))?\s*", str(m))
+    word = re.fullmatch(r"\s*([\w-]+)\s*(?:\(([^()]*)\))?\s*", str(m).removesuffix(_ANY_ORDER))
     kind = choose(word[1] if word else str(m), list(_PARAMETERS), "marginal")
     try: return kind, [float(x) for x in (word[2] or "").split(",") if x.strip()]
     except ValueError:
@@ -422,11 +429,12 @@ def most_shot(self: TaskSpec) -> int:
 
 @patch(as_prop=True)
 def protocol_word(self: TaskSpec) -> str:
-    "The protocol, with ways, shots and noise where they are not the usual ones: \"disjoint; shots 1-9; noise 0.2\"."
+    """The protocol, with ways, shots and noise where they are not the usual ones: "disjoint; shots 1-9; noise 0.2".
+    With noise the order of the support decides which samples show another class, so it is told too."""
     words = [self.protocol]
     if isinstance(self.way, Ways): words.append(f"ways {self.way}")
     if isinstance(self.shot, Shots): words.append(f"shots {self.shot}")
-    if self.noise: words.append(f"noise {_number(self.noise)}")
+    if self.noise: words += [f"noise {_number(self.noise)}", *[f"order {self.order}"]*(self.order != "grouped")]
     words += [f"{name} {getattr(self, name)}" for name in ("apart", "together") if getattr(self, name)]
     return "; ".join(words)
 
@@ -438,7 +446,8 @@ def _protocol_fields(word) -> dict:
     found = dict(protocol=first)
     for part in rest:
         name, _, value = part.partition(" ")
-        field = {"ways": "way", "shots": "shot", "noise": "noise", "apart": "apart", "together": "together"}
+        field = {"ways": "way", "shots": "shot", "noise": "noise", "order": "order", "apart": "apart",
+                 "together": "together"}
         try: found[field[name]] = float(value) if name == "noise" else value
         except (KeyError, ValueError):
             raise InputError(f"The protocol {word!r} is unknown: write for example "

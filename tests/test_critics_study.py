@@ -120,3 +120,24 @@ def test_a_standard_classifier_learns_and_holds_out(strange):
     assert len(held) == 2*bank.classes and not set(train.tolist()) & set(held.tolist())
     net, state = train_classifier(fresh_critic(bank, width=8, out=bank.classes), bank, steps=30, batch=32, look=15)
     assert state.history[-1]["loss"] < state.history[0]["loss"] and [h["step"] for h in state.watch.history] == [15, 30]
+
+def test_seeds_that_agree_by_luck_do_not_close_an_interval_below_that_over_characters():
+    import numpy as np, pandas as pd
+    from fewshot_nb.studies.critics import agreement_over_seeds, critic_agreement, critic_measures
+    draws = np.random.default_rng(0)
+    truth = draws.normal(size=150)
+    one, other = (dict(accuracy=truth + draws.normal(size=150)) for _ in range(2))
+    equal = {("a", s): one for s in range(3)} | {("b", s): other for s in range(3)}
+    alone, found = critic_agreement(one, other, "accuracy"), agreement_over_seeds(equal, "a", "b", "accuracy")
+    assert found == pytest.approx((alone.spearman, alone.spearman_low, alone.spearman_high, 3))
+    apart = {(c, s): dict(accuracy=truth + (.2 + s)*draws.normal(size=150)) for c in "ab" for s in range(3)}
+    wide = agreement_over_seeds(apart, "a", "b", "accuracy")
+    assert wide.high - wide.low > .5 > found.high - found.low  # seeds that differ widen it
+    rows = pd.DataFrame(dict(critic="proto_net", seed=range(3), steps=8000, accuracy=[97.6, 97.6, 97.7], accuracy_se=.3,
+                             training_accuracy=[.94, .95, .95]))
+    measures = critic_measures(rows, {})
+    assert measures["H12"].value.high - measures["H12"].value.value == pytest.approx(1.96*.3)
+    assert (measures["H12"].unit, measures["H12t"].unit) == ("seeds or classes", "seeds")
+    assert measures["H12"].gate.startswith("rule: the rows have tasks of 20") and not measures["H12t"].gate
+    few = critic_measures(rows[:1], {})
+    assert few["H12"].unit == "classes" and few["H12t"].gate.startswith("one seed: 1 of the 3")

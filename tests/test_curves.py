@@ -80,7 +80,11 @@ def test_paths_of_tables_with_holes():
     at, found = curves.seed_paths(table, "beta")
     # a fit bridges the hole
     assert found.shape == (2, 100, 2) and np.allclose(found, np.stack([2 - .1*at, 60 + at - at**2], -1), atol=1e-4)
-    with pytest.raises(InputError, match="even steps"): curves.seed_paths(table[table.beta != 1], "beta", "smooth")
+    uneven = table[table.beta != 1]  # no filter takes these: the points are joined, and the figure says so
+    smooth, points = (curves.seed_paths(uneven, "beta", how)[1] for how in ("smooth", "points"))
+    assert np.array_equal(smooth, points)
+    titles = [ax.get_title() for ax in curves.three_pictures({"vae-ns": uneven}, "beta", how="smooth").axes]
+    assert titles[2] == "c, means joined"
     # without an end; one value alone
     lone = pd.concat([table[table.seed == 0], table[(table.seed == 1) & (table.beta < 3)], table[:1].assign(seed=2)])
     assert (curves.seed_paths(lone, "beta")[1].shape == (1, 100, 2)

@@ -374,14 +374,14 @@ def test_base_features_that_tasks_are_drawn_from_are_a_leak(tmp_path):
 
 def test_rows_without_a_base_mean_are_called_so(tmp_path):
     from fewshot_nb import evaluate
-    ask = dict(methods="protonet", shots=1, n_tasks=10, n_query=20, balanced=False, out=tmp_path/"rows")
+    ask = dict(methods="protonet", shots=1, n_tasks=10, n_query=20, change=False, out=tmp_path/"rows")
     evaluate(numbers(), WORDS, **ask)
     with pytest.warns(UserWarning, match="called 'features' are without a base mean: computed anew"):
         evaluate(numbers(), WORDS, base=np.zeros(12), **ask)
 
 def test_an_instance_with_the_default_centre_is_taken_as_its_name_is():
     from fewshot_nb import evaluate, inference
-    ask = dict(shots=1, n_tasks=10, n_query=20, balanced=False)
+    ask = dict(shots=1, n_tasks=10, n_query=20, change=False)
     def accuracy(m): return evaluate(numbers(), WORDS, methods=m, **ask).numbers.accuracy.tolist()
     with pytest.raises(InputError, match=r"give an instance, SimpleShot\(\)"): accuracy(inference.METHODS["simpleshot"])
     assert accuracy([inference.SimpleShot()]) == accuracy("simpleshot")

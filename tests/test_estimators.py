@@ -1,5 +1,7 @@
 """Methods are classifiers of scikit-learn: its own checks, cross-validation, clones; and the two ways from easyfsl."""
+import threading
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,15 +9,19 @@ import torch
 
 from fewshot_nb import inference
 from fewshot_nb.core import InputError
-from fewshot_nb.evaluation.evaluate import evaluate
+from fewshot_nb.evaluation.calibration import Calibrated
+from fewshot_nb.evaluation.evaluate import chosen_methods, evaluate, method_implementation
+from fewshot_nb.inference.adapters import state_digest
+from fewshot_nb.inference.base import gaussian_tasks
 from fewshot_nb.data.features import feature_bank
 from fewshot_nb.samplers import TaskSpec
 
 pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import SelectKBest
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
@@ -107,6 +113,107 @@ def test_estimators_and_functions_are_inductive_methods():
     assert set(own.note) == {"an estimator of scikit-learn, taken as inductive", "a function, taken as inductive"}
     one_shot = rows.pivot(index="task", columns="method", values="accuracy")
     assert (one_shot.first_support == one_shot.protonet).all()  # at one shot both take the nearest
+
+def constant(support, labels, query, k=0): return np.full(len(query), k)
+
+class Always:
+    def __init__(self, k): self.k = k
+    def __call__(self, support, labels, query): return np.full(len(query), self.k)
+
+def closing(k): return lambda support, labels, query: np.full(len(query), k)
+
+def own_method(k):
+    class Mine(inference.ProtoNet):
+        name = "mine"
+        def answer(self, support, labels, query, way): return torch.eye(way)[torch.full(query.shape[:2], k)]
+    return Mine()
+
+def a_pipeline(k): return make_pipeline(StandardScaler(), LogisticRegression(C=10.**(4 - 6*k), max_iter=50 - 14*k))
+
+TWINS = [a_pipeline, closing, lambda k: partial(constant, k=k), Always, own_method,
+         lambda k: inference.oversampling.Oversampled(own_method(k)), lambda k: Calibrated(own_method(k), 2.)]
+
+@pytest.mark.parametrize("make", TWINS, ids="pipeline closure partial object class oversampled calibrated".split())
+def test_a_folder_gives_no_rows_of_another_classifier(make, tmp_path):
+    spec = TaskSpec(n_query=20, marginal="dirichlet(2)")
+    def rows(m, out=None): return evaluate(bank(), {"mine": m}, spec, 12, out=out)
+    first, other = rows(make(0), tmp_path), rows(make(3), tmp_path)
+    assert other.accuracy.tolist() == rows(make(3)).accuracy.tolist() != first.accuracy.tolist()
+    again = rows(make(0), tmp_path)  # made anew, and answered from the folder
+    assert again.seconds.tolist() == first.seconds.tolist() and len(again) == 12
+
+def test_digests_are_the_same_in_each_process():
+    held = {"a": [1, 2., None, True, b"x"], "words": {"one", "two", "three"}, "x": np.arange(4.), "t": torch.ones(2)}
+    assert state_digest(held) == "7ff6b8d6df112240864fda0457ac3c69"  # a set of words has another order in each process
+
+@pytest.mark.parametrize("make", TWINS, ids="pipeline closure partial object class oversampled calibrated".split())
+def test_digests_tell_what_is_made_anew_from_what_is_other(make):
+    assert state_digest(make(0)) == state_digest(make(0)) != state_digest(make(3)) != None
+
+def test_what_has_no_digest_is_computed_anew(tmp_path):
+    from fewshot_nb.evaluation.evaluate import evaluate_shard
+    def locked(lock): return lambda support, labels, query: (lock, first_support(support, labels, query))[1]
+    m, spec = {"mine": locked(threading.Lock()), "protonet": "protonet"}, TaskSpec(n_query=20)
+    with pytest.warns(UserWarning, match="What mine holds cannot be told from another"):
+        first = evaluate(bank(), m, spec, 12, out=tmp_path)
+    with pytest.warns(UserWarning, match="its rows are computed anew in each call"):
+        again = evaluate(bank(), m, spec, 12, out=tmp_path)
+    assert again.accuracy.tolist() == first.accuracy.tolist() and len(again) == 24
+    same = (again.seconds == first.seconds).groupby(again.method, observed=True).mean()
+    assert same.protonet == 1 > same.mine
+    with pytest.raises(InputError, match="What mine holds has no digest"):
+        evaluate_shard([bank()], "0/2", tmp_path/"shards", m, spec, 12)
+
+def test_two_methods_of_one_name_are_refused():
+    C = chosen_methods
+    for two in ([a_pipeline(0), a_pipeline(1)], [closing(0), closing(3)], ["alpha-tim", inference.AlphaTIM()]):
+        with pytest.raises(InputError, match="Two different methods are both called .*: give a dict"): C(two, 5)
+    assert list(C({"one": a_pipeline(0), "other": a_pipeline(1)}, 5)) == ["one", "other"]
+    assert list(C([a_pipeline(0), a_pipeline(0)], 5)) == ["Pipeline"]
+    assert list(C(["protonet", "protonet", inference.ProtoNet()], 5)) == ["protonet"]
+
+@pytest.mark.parametrize("around", [inference.oversampling.Oversampled, inference.uneven.PriorCorrected])
+def test_a_method_around_another_tells_the_version_inside(around, monkeypatch):
+    before = method_implementation(around(inference.ProtoNet()))
+    monkeypatch.setattr(inference.ProtoNet, "version", 7)
+    after = method_implementation(around(inference.ProtoNet()))
+    assert before.endswith(", protonet 1") and after.endswith(", protonet 7")
+    assert method_implementation(Calibrated(inference.ProtoNet(), 2.)) == "protonet calibrated 7"
+
+@pytest.mark.parametrize("m", [KMeans(5), make_pipeline(StandardScaler(), KMeans(5)), Ridge()], ids=str)
+def test_what_is_no_classifier_is_refused(m):
+    with pytest.raises(InputError, match="does not answer with the classes"):
+        evaluate(bank(), m, TaskSpec(n_query=20), 2)
+
+def test_scores_are_of_labels_of_one_kind():
+    X, y = clouds()
+    m = inference.ProtoNet().fit(X, y)
+    share = (m.predict(X) == y).mean()
+    for same in (y, y[:, None], y.tolist(), y.astype(object)): assert m.score(X, same) == share > .9
+    for wrong in (None, y[:5], np.arange(60), np.stack([y, y], 1), [None]*60, [[1], [1, 2]]):
+        with pytest.raises(InputError): m.score(X, wrong)
+    numbers = inference.ProtoNet().fit(X, torch.arange(60) % 3)
+    assert numbers.score(X, torch.arange(60) % 3) == numbers.score(X, np.arange(60.) % 3) == share
+    with pytest.raises(InputError, match="The labels are text, such as 'a', but those of the support are numbers"):
+        numbers.score(X, y)
+
+def test_a_single_query_is_refused_by_pt_map():
+    m = inference.PTMAP()
+    support, labels, query, _ = gaussian_tasks(3, n_query=6, dim=8)
+    query[1] = query[1, :1]
+    for asked in (query, query[:, :1]):
+        with pytest.raises(InputError, match="queries of a task .[16]. are all the same"): m(support, labels, asked)
+    assert m(support, labels, query[:, :1].repeat(1, 2, 1) + torch.tensor([0, 1.])[:, None]).isfinite().all()
+
+def test_epochs_have_tasks_of_their_own():
+    from fewshot_nb.inference.adapters import TaskSampler
+    class Set:
+        def get_labels(self): return np.arange(200) % 8
+    def sampler(**more): return TaskSampler(Set(), 5, 2, 6, 3, **more)
+    s, twin, fixed = sampler(), sampler(), sampler(fixed=True)
+    epochs = [list(s) for _ in range(3)]
+    assert epochs == [list(twin) for _ in range(3)] and len({str(e) for e in epochs}) == 3
+    assert list(fixed) == list(fixed) == epochs[0] and len(s) == len(epochs[0]) == 3
 
 def test_what_answers_nonsense_is_refused():
     for wrong in (lambda s, y, q: None, lambda s, y, q: y, lambda s, y, q: np.full(len(q), 7)):

@@ -2,15 +2,19 @@
 import json
 import subprocess
 import sys
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from fewshot_nb import plots
 from fewshot_nb.claims.evidence import kept_verdicts
 from fewshot_nb.claims.judge import judge_measures
+from fewshot_nb.engine.experiment import find_experiment
 from fewshot_nb.engine.results import committed_rows
-from fewshot_nb.studies import generator_claims, overfitting, sweeps
+from fewshot_nb.stats import curves
+from fewshot_nb.studies import generation, generator_claims, overfitting, sweeps
 from fewshot_nb.studies.critics import over_people
+from fewshot_nb.studies.generators import generator_settings, setting_columns
 from fewshot_nb.studies.sweeps import path_lengths
 
 PEOPLE = 1.286, 97.5  # where people lie on the plane
@@ -52,9 +56,13 @@ def test_a_flat_curve_of_a_stub_is_no_training():
         table = committed(name, model=model)
         row = table[table.recognizability.round(1) == percent].iloc[0]
         assert generator_claims.training_gate(row.curve, generator_claims.PLANE_MARGINS) == ""
-        assert "published images, where 1% are needed" in row.gate
+        assert "published images, where 10% are needed" in row.gate
+
+def test_what_still_learns_is_no_finding_though_its_margins_hold():
+    "Eleven trainings of exp_beta moved by less than 4 points, and were taken for trained: all of them still rose."
     hours = committed("exp_beta", profile="hours")
-    assert (hours.gate == "").sum() == 11 and hours.gate.str.contains("moves").sum() == 13
+    brief = hours.gate.str.contains("1,600,000 of the 44,208,000 published images, where 10% are needed")
+    assert brief.sum() == 11 and hours.gate.str.contains("moves").sum() == 13
 
 def test_a_reason_is_counted_by_itself():
     table = committed("exp_models", profile="hour")
@@ -74,7 +82,7 @@ def swept(seeds, moved=1., model="vae-ns", last=BETAS):
             half = dict(diversity=d + .01, recognizability=r - moved)
             curve = {"2500": half, "5000": half, "10000": dict(diversity=d, recognizability=r)}
             rows.append(dict(model=model, beta=beta, seed=seed, diversity=d, recognizability=r, steps=10_000,
-                             epochs=None, images=1_600_000, curve=json.dumps(curve)))
+                             epochs=None, images=10_000_000, curve=json.dumps(curve)))
     return generator_claims.with_gates(pd.DataFrame(rows))
 
 def judged_sweep(table, model="vae-ns", **more):
@@ -172,6 +180,58 @@ def test_no_committed_row_of_a_generator_bears_a_verdict_without_a_curve():
         bare = set(rows.profile[curveless(rows)])
         short = kept[(kept.experiment == name) & (kept.origin == "committed") & kept.ran.isin(bare)]
         assert len(short) and short.verdict.str.startswith("not judged").all(), short[["id", "verdict"]]
+
+SWEEPS = {  # of a page: what it sweeps, and how its figures join the points
+    "exp_beta": ("beta", "points"), "exp_context": ("context", "smooth"), "exp_attention": ("attention_steps", "path"),
+    "exp_latent": ("latent_dim", "path")}
+OWED = [(name, profile) for name in SWEEPS for profile in find_experiment(name).profiles
+        if profile.startswith(("hours", "laptop"))]
+
+def as_planned(name, profile):
+    "Rows of a whole grid, made up: learning curves that stand still, and a path that turns back."
+    rng, rows = np.random.default_rng(0), []
+    for s in find_experiment(name).grid(profile, 0):
+        meant = sweeps.sweep_setting(s)
+        of, x = generator_settings(meant), s[SWEEPS[name][0]]
+        place = dict(diversity=2 - .01*x + .01*rng.normal(), recognizability=80 - (x**.5 - 2)**2 + .1*rng.normal())
+        curve = {step: place for step in (*generation.curve_steps(of.steps), of.steps)}
+        rows.append({**setting_columns(meant), "images": of.steps*of.images, "recognizability_se": .3, **place, **s,
+                     "sets_done": getattr(of, "sets", None), "curve": json.dumps(curve), "profile": profile})
+    return generator_claims.with_gates(sweeps.with_model(pd.DataFrame(rows)))
+
+def all_measures(name, table):
+    "What a page feeds its judge."
+    if name == "exp_context": return generator_claims.context_measures(sweeps.volume_arms(table)["growing"])
+    if name == "exp_attention": return generator_claims.attention_measures(table)
+    if name == "exp_latent": return generator_claims.latent_measures(table)
+    return generator_claims.beta_measures(table, PEOPLE, table.model.iloc[0])
+
+@pytest.mark.parametrize("name, profile", OWED)
+def test_a_grid_that_is_owed_goes_through_to_its_figures(name, profile):
+    "A grid that its own page refuses is found before its hours are spent."
+    by, how = SWEEPS[name]
+    table = as_planned(name, profile)
+    assert table.gate.map(lambda gate: gate == "" or "published images, where 10% are needed" in gate).all()
+    for rows in (table, table.assign(gate="")):  # as planned, and had all passed
+        measures = all_measures(name, rows)
+        found = judge_measures("generation", measures, data="omniglot", profile=profile)
+        assert len(measures) == len(found) and not found.verdict.eq("").any()
+    still = found.verdict.eq("not judged: still training")
+    assert not still.any(), found[still]
+    if name == "exp_context": drawn = [{"vae-ns": sweeps.volume_arms(table)["growing"]}, sweeps.volume_arms(table)]
+    else: drawn = [{m: t} for m, t in table.groupby("model")]
+    for tables in drawn:
+        figure = curves.three_pictures(tables, by, PEOPLE, how, xlabel=by, name="S", small={28: PEOPLE})
+        lines = [line.get_xydata() for ax in figure.axes for line in ax.lines]
+        assert all(np.isfinite(xy).all() for xy in lines if len(xy) > 2)
+        plt.close(figure)
+    lengths = path_lengths({str(i): (t, by) for i, t in enumerate(drawn[0].values())})
+    assert all((v > 0).all() and len(v) for v in lengths.values()) and lengths
+
+def test_which_owed_grids_cannot_pass_is_known():
+    "By the rule of a tenth: 10,000 steps of VAE-NS and 5,000 of VAE-STN are too few, whatever their curves show."
+    passes = {(name, profile): (as_planned(name, profile).gate == "").sum() for name, profile in OWED}
+    assert {k for k, n in passes.items() if n} == {("exp_context", "hours")} and passes["exp_context", "hours"] == 2
 
 def test_an_open_experiment_can_judge_whatever_a_page_imports():
     code = ("from fewshot_nb.engine.experiment import open_experiment; "

@@ -7,10 +7,12 @@ import pandas as pd, pytest, torch
 from fewshot_nb import metrics
 from fewshot_nb.studies import generators
 from fewshot_nb.engine import results
+from fewshot_nb.engine.experiment import find_experiment
 from fewshot_nb.engine.results import committed_rows
 from fewshot_nb.models.weights import own_folder
 from fewshot_nb.core import InputError, threads, torch_rng
 from fewshot_nb.data.bank import Bank
+from fewshot_nb.studies.sweeps import sweep_setting
 from fewshot_nb.studies.generators import GENERATORS, generator_settings, make_generator, train_one_shot_generator
 from fewshot_nb.models.dagan import DAGAN, PairCritic
 from fewshot_nb.models.vae_stn import VAESTN
@@ -85,10 +87,42 @@ def test_prototypes_of_wrong_size_or_range(model, prototypes, words):
     (dict(samples=1), "samples=1 was given: take samples=20"),
     (dict(samples=2.5), "samples=2.5 was given: take samples=20"),
     (dict(samples="many"), "samples=many was given: take samples=20"),
-    (dict(steps=5, epochs=5), "either steps or epochs")])
+    (dict(samples=None), "samples=None was given: take samples=20"),
+    (dict(steps=5, epochs=5), "either steps or epochs"),
+    (dict(precision="half"), "Unknown precision 'half'"), (dict(schedule="rise"), "Unknown schedule 'rise'"),
+    (dict(stem="patch"), "Unknown stem 'patch': did you mean patches"),
+    (dict(annealing="yes"), "annealing must be True or False, but annealing='yes' was given: take annealing=True"),
+    (dict(widths=[0]), "widths=(0,) was given: take widths=None"), (dict(widths="a"), "widths=('a',) was given"),
+    (dict(widths=[]), "widths=() was given"), (dict(widths=[2.5]), "widths=(2.5,) was given")])
 def test_settings_that_are_refused(setting, words):
     with pytest.raises(InputError) as e: generator_settings(setting)
     assert words in str(e.value)
+
+WHOLE, ABOVE, SHARE = "a whole number of 1 or more", "a number above 0", "a share from 0 on, below 1"
+
+@pytest.mark.parametrize("model, names, wrong, must", [
+    ("vae-ns", "steps epochs image_size hidden context_dim latent_dim context", (0, -1, 2.5, "a", True), WHOLE),
+    ("vae-stn", "state_dim where_dim patch attention_steps width batch latent_dim", (0, 2.5, float("inf")), WHOLE),
+    ("da-gan-un", "width critic_width critic_dense critic_steps batch latent_dim", (0, 2.5, None), WHOLE),
+    ("vae-ns", "sets", (0, 1, 2.5, "a"), "a whole number of 2 or more, for its batch norms"),
+    ("da-gan-rn", "seed critic_inner", (-1, .5, "a"), "a whole number of 0 or more"),
+    ("vae-ns", "beta context_weight lr weight_decay", (-1, float("nan"), "a"), "a number of 0 or more"),
+    ("da-gan-un", "penalty", (-1, None), "a number of 0 or more"),
+    ("vae-ns", "clamp", (0, -1, "a"), ABOVE), ("vae-stn", "clip", (0, -1, "a"), ABOVE),
+    ("da-gan-rn", "dropout beta1", (-.1, 1, 2, "a"), SHARE)])
+def test_numbers_out_of_their_range_are_refused(model, names, wrong, must):
+    for name in names.split():
+        for value in wrong:
+            with pytest.raises(InputError) as e: generator_settings({"model": model, name: value})
+            assert f"{name} must be {must}, but {name}={value!r} was given: take {name}=" in str(e.value)
+
+@pytest.mark.parametrize("name", ["exp_beta", "exp_context", "exp_attention", "exp_latent", "exp_models"])
+def test_all_profiles_and_committed_rows_are_settings(name):
+    about, known = find_experiment(name), {f for k in GENERATORS.values() for f in k.__dataclass_fields__}
+    for profile in about.profiles:
+        for s in about.grid(profile, 0): generator_settings(sweep_setting(s))
+    for row in committed_rows(name).to_dict("records"):
+        assert generators.generator_flops({k: v for k, v in row.items() if k in known | {"model", "preset"}}) > 0
 
 def test_a_spread_of_one_drawing():
     with pytest.raises(InputError, match="needs 2 or more samples of each class"):

@@ -316,7 +316,7 @@ def test_wrong_answers_of_methods(what):
     def answer(self, support, labels, query, way):
         return ANSWERS[what](nearest(prototypes(support, labels, way), query))
     x = np.random.default_rng(0).normal(size=(120, 4))
-    ask = dict(shots=1, n_tasks=20, n_query=20, balanced=False)
+    ask = dict(shots=1, n_tasks=20, n_query=20, change=False)
     support, labels, query, _ = gaussian_tasks(20, n_query=20)
     for base in Method, inference.ProtoNet:
         wrong = dataclass(frozen=True)(type("Wrong", (base,), dict(name="wrong", title="", answer=answer)))()
@@ -341,7 +341,7 @@ def test_a_method_with_a_call_of_its_own_and_functions_of_other_arguments():
     for m, words in [(Numpy(), "own call answered ndarray"), (lambda s, q: 1, r"takes \(s, q\), but it must be called"),
                      (lambda s, y, q, way: 1, r"takes \(s, y, q, way\), but it must be called with three")]:
         with pytest.raises(InputError, match=words) as e:
-            fs.evaluate(x, np.arange(120)//20, methods=[m], shots=1, n_tasks=5, n_query=20, balanced=False)
+            fs.evaluate(x, np.arange(120)//20, methods=[m], shots=1, n_tasks=5, n_query=20, change=False)
         one_sentence(e.value)
 
 # Caches and results

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from fewshot_nb.core import InputError
+from fewshot_nb.stats.contrasts import tost
 from fewshot_nb.stats.mixed import _at, lmm
 
 FORMULA = "accuracy ~ experiment + (1|seed) + (1|repeat)"
@@ -210,3 +211,19 @@ def report():
             "\nworst difference of each quantity in each set\n"
             + table.map(lambda x: "" if np.isnan(x) else f"{x:.0e}").to_string()
         )
+
+
+def test_combinations_that_look_alike_when_joined_stay_two_levels():
+    r = np.random.default_rng(0)
+    names = [("a:b", "c"), ("a", "b:c"), ("a", "d"), ("e", "d")]
+    rows = [(g, h, launch, i + r.normal()) for i, (g, h) in enumerate(names) for launch in "xy" for _ in range(4)]
+    frame = pd.DataFrame(rows, columns=["g", "h", "launch", "y"])
+    alike = frame.assign(g=frame.g.replace({"a:b": "p"}), h=frame.h.replace({"b:c": "q"}))
+    one, other = (lmm("y ~ launch + (1|g:h)", f) for f in (frame, alike))
+    np.testing.assert_allclose(one.loglik, other.loglik, rtol=1e-9)
+
+
+@pytest.mark.parametrize("error", [0., -.1])
+def test_equivalence_needs_a_standard_error(error):
+    with pytest.raises(InputError, match=f"A standard error of {error:g} is none: give numbers above 0"):
+        tost([.1, .1], [.2, error], [9, 9], 1.)

@@ -2,14 +2,17 @@
 loops beside the fast code."""
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from scipy import stats
 
 from fewshot_nb.core import InputError
 from fewshot_nb.data.omniglot import omniglot
+from fewshot_nb.evaluation.tables import _mark
 from fewshot_nb.metrics import (
     measure_agreement, balanced_tasks, distance_to_humans, diversity, human_claims, human_features,
     human_point, human_rows, prototype_index, prototype_samples, recognizability, win_chance)
@@ -142,6 +145,33 @@ def test_distance_is_one_for_one_deviation():
     every = np.concatenate([points, human[None]])
     by_hand = [math.sqrt(sum(((m[k] - human[k])/every[:, k].std())**2 for k in range(2))) for m in points]
     assert np.allclose(distance_to_humans(points, human), by_hand)
+
+def test_the_p_value_of_few_classes_is_exact():
+    "The share of all orders; from ten classes on it is scipy's, and at nine both are near."
+    assert measure_agreement([1, 2, 3], [1, 2, 3], draws=0).spearman_p == pytest.approx(1/3)
+    assert measure_agreement([1, 2, 3, 4], [4, 3, 2, 1], draws=0).spearman_p == pytest.approx(2/24)
+    r = np.random.default_rng(0)
+    for ties in (False, True):
+        x, y = r.normal(size=(2, 6)).round(0 if ties else 9)
+        def rho(y): return stats.spearmanr(x, y).statistic
+        by_hand = np.mean([abs(rho(o)) > abs(rho(y)) - 1e-9 for o in itertools.permutations(y)])
+        assert measure_agreement(x, y, draws=0).spearman_p == pytest.approx(by_hand)
+    x, y = r.normal(size=(2, 10))
+    assert measure_agreement(x, y, draws=0).spearman_p == stats.spearmanr(x, y).pvalue
+    assert abs(measure_agreement(x[:9], y[:9], draws=0).spearman_p - stats.spearmanr(x[:9], y[:9]).pvalue) < .03
+
+@pytest.mark.parametrize("methods", [2, 5, 15])
+def test_of_equal_methods_few_tables_tell_one_from_the_best(methods):
+    "The best is picked on the same tasks; 5 % of tables may err, and the marks of two methods nearly do."
+    r, wrong = np.random.default_rng(1), 0
+    for _ in range(1000):
+        means = r.normal(size=methods)  # of so many tasks that the standard error is known
+        p = 2*stats.norm.sf((means.max() - means)/2**.5)
+        lines = [SimpleNamespace(tasks=1000, behind=np.nan if k == means.argmax() else 1., behind_p=p[k])
+                 for k in range(methods)]
+        wrong += "" in [_mark(line, methods*(methods - 1)//2) for line in lines]
+    assert wrong < 50 + 3*50**.5
+    assert methods > 2 or wrong > 25
 
 @pytest.mark.parametrize("call,sentence", [
     (lambda f: recognizability(f, f[:, 0], way=9), "way=9 is not possible with 8 classes: take 2 to 8"),

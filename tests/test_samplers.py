@@ -1,4 +1,6 @@
 "Properties of the sampler on random specifications and class sizes."
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -122,6 +124,28 @@ def test_redraw_warning_and_refusal():
         draw_tasks(labels, TaskSpec(shot=5, marginal="dirichlet(2)"), 10)
     with pytest.raises(InputError, match="More than 95 %"):
         draw_tasks(labels, TaskSpec(shot=5, n_query=120, marginal="dirichlet(0.5)"), 10)
+
+@pytest.mark.parametrize("m", [(60, 10, 5, 0), Dirichlet((9, 1, 1, 1))])
+def test_no_label_has_more_queries_than_another(m):
+    "Else who answers one label whenever undecided would gain by it."
+    spec = TaskSpec(4, n_query=75, marginal=m)
+    counts = draw_tasks(np.repeat(np.arange(9), 90), spec, 3000).counts.numpy()
+    if isinstance(m, tuple): assert (np.sort(counts, 1) == sorted(m)).all()
+    assert (np.abs(counts.mean(0) - 75/4) < 5*counts.std(0)/3000**.5).all()
+    assert counts.max(1).mean() > 50  # and they are as uneven as was asked
+    assert str(spec.marginal).endswith(" in any order") and marginal(str(spec.marginal)) == spec.marginal
+
+def test_plain_dirichlet_tasks_are_what_they_were():
+    tasks = draw_tasks(np.repeat(np.arange(9), 90), TaskSpec(shot=3, marginal="dirichlet(2)"), 1500)
+    drawn = hashlib.sha256(tasks.query.numpy().astype("<i8").tobytes()).hexdigest()
+    assert drawn.startswith("75e50c41bebd8c87")
+
+@pytest.mark.parametrize("noise", [0., .4])
+def test_specs_that_draw_other_samples_have_other_words(noise):
+    one, other = [TaskSpec(shot=3, noise=noise, order=order) for order in ("grouped", "interleaved")]
+    a, b = [draw_tasks(np.repeat(np.arange(9), 90), spec, 50) for spec in (one, other)]
+    same = torch.equal(a.support.sort(1).values, b.support.sort(1).values) and torch.equal(a.query, b.query)
+    assert same == (not noise) == (one.protocol_word == other.protocol_word)
 
 @few
 @forall(st.one_of(st.floats(1e-9, 1e6).map(Dirichlet), st.integers(1, 9).map(lambda k: marginal(f"effective({k})"))))

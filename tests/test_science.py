@@ -1,6 +1,7 @@
 "Our own claims, `n_tasks='auto'`, and the workers of the experiments on evaluation itself."
 import numpy as np
 import pytest
+from scipy import stats
 from fewshot_nb.claims.judge import judge_measures
 from fewshot_nb.claims.report import ledger
 from fewshot_nb.core import InputError
@@ -48,7 +49,7 @@ def test_tasks_are_enough_where_the_classes_rule(bank):
 
 def test_auto_gives_whole_blocks_the_first_tasks_and_pairs(bank, tmp_path):
     spec = TaskSpec(shot=1, n_query=15, marginal="dirichlet(2)")
-    auto = evaluate(bank, "protonet,soft-kmeans", spec, "auto", balanced=True, out=tmp_path)
+    auto = evaluate(bank, "protonet,soft-kmeans", spec, "auto", change=True, out=tmp_path)
     counts = auto.groupby(["method", "marginal"]).size()
     assert counts.nunique() == 1 and counts.iloc[0] % BLOCK == 0
     given = evaluate(bank, "protonet", spec, 100)
@@ -64,9 +65,13 @@ def test_auto_needs_a_class_to_leave_out(bank, changes):
 
 def test_a_power_of_eighty_percent_is_one():
     random = np.random.default_rng(0)
-    n = int(noise.units_needed(2., points=1.))
-    found = [abs(x.mean()) > 1.96*2/n**.5 for x in random.normal(1., 2., (4000, n))]
-    assert np.mean(found) == pytest.approx(.8, abs=.025)
+    def found(n, points, groups):
+        x = random.normal(0, 2., (2, 4000, n)) + [[[points]], [[0.]]]
+        test = stats.ttest_1samp(x[0], 0, axis=1) if groups == 1 else stats.ttest_ind(*x, axis=1)
+        return np.mean(test.pvalue < .05)
+    for points, groups in ((1., 1), (3., 1), (4., 2)):  # many units, and so few that normal quantiles promise too much
+        n = int(noise.units_needed(2., points=points, groups=groups))
+        assert found(n, points, groups) > .775 and found(n - 1, points, groups) < .825
 
 
 def test_published_pairs_are_within_cells():

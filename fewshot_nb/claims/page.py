@@ -293,7 +293,6 @@ padding:.25rem 0;border-top:1px solid #8884;font-size:.9rem}
 .cl-row dd{margin:0;overflow-wrap:anywhere}
 .cl-row:target{outline:2px solid currentColor;outline-offset:-2px}
 .cl-row,.cl-paper{scroll-margin-top:5rem}
-.cl-first{margin:0;font-size:.88rem}.cl-first td,.cl-first th{padding:0 .5em;text-align:right}
 .cl-grid>b:not(:empty),.cl-grid>b:not(:empty)+span,.cl-grid>b:not(:empty)+span+span,
 .cl-grid>b:not(:empty)+span+span+span{margin-top:.35em}
 @media (max-width:500px){.cl-grid{grid-template-columns:auto 1fr auto;gap:0 .4em;font-size:.78rem}

@@ -354,7 +354,7 @@ def _evaluated(asked, data):
     from fewshot_nb.evaluation.evaluate import evaluate
     def rows_of(methods, specs, tasks):
         return evaluate(data, methods, specs, tasks, asked.seed, asked.device,
-                        balanced=asked.change, out=asked.out/"rows", calibration=asked.calibration,
+                        change=asked.change, out=asked.out/"rows", calibration=asked.calibration,
                         seen=_first_tables(data.novel, asked.shown))
     rows = [rows_of(asked.methods, asked.specs, asked.tasks)]
     drawn = int(rows[0].task.max()) + 1  # as many for what stands beside them, where `auto` chose

@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from scipy import stats
 from ..core import InputError
 from ..data.features import Features, feature_arrays, features_of_arrays, sound_labels
-from .compare import SETTLED_TASKS, rough_note
+from .compare import SETTLED_TASKS, drowned_note, rough_note
 from .evaluate import evaluate
 from .front import features_from
 from .intervals import over_images, over_tasks
@@ -187,6 +187,8 @@ def _with_intervals(name, difference, drawn, labels, notes) -> dict:
             half = np.nan
             why = str(e).partition(":")[0]
             notes.append(f"no interval over {_PLURAL[unit]}: {why[0].lower()}{why[1:]}")
+        else:
+            if drawn and np.isnan(half): notes.append(f"no interval over {_PLURAL[unit]}: {drowned_note(len(x))}")
         found[f"{name}_over_{unit}"] = half
     freedom["class"] = len(np.unique(labels)) - 1  # as in `over_images`
     return found | {f"{name}_p_over_{u}": _p_value(x.mean(), found[f"{name}_over_{u}"], freedom[u]) for u in UNITS}

@@ -48,7 +48,8 @@ def expected_calibration_error(
     rows: pd.DataFrame,  # a row for each task, with the columns `GAPS`
     level: float = .95,  # of the interval
 ) -> Interval:  # in 0..1
-    "Expected calibration error over all queries of the tasks, with its interval over tasks (delta method)."
+    """Expected calibration error over all queries of the tasks, with its interval over tasks (delta method). Both may
+    lie above 0 for a perfectly calibrated method: the interval does not count this bias, large with few queries."""
     gaps = rows[GAPS].to_numpy(float)
     return over_tasks(gaps @ np.sign(gaps.mean(0)), level)
 

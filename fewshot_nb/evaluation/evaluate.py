@@ -7,7 +7,7 @@ __all__ = ['EVALUATION_KEYS', 'chosen_methods', 'method_parameters', 'method_imp
            'evaluate_shard']
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #2af91393
-import dataclasses, inspect, sys, threading, time, warnings
+import dataclasses, functools, inspect, sys, threading, time, uuid, warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FunctionType
@@ -19,7 +19,7 @@ from ..core import InputError, content_digest, duration_text, progress, threads
 from ..core import device as named_device
 from ..data.bank import Bank
 from ..data.features import Features
-from ..inference.adapters import OneTaskMethod, kind_of, label_of
+from ..inference.adapters import OneTaskMethod, kind_of, label_of, state_digest
 from ..inference.base import UNEVEN_NOTE, Method, checked_form, checked_numbers, for_work, largest_value
 from ..engine.experiment import results_root, working_folder
 from ..engine.results import Results, folder_note
@@ -37,9 +37,16 @@ def chosen_methods(
     has_base: bool = True,  # whether the mean of base features is known
 ) -> dict:  # label -> method instance
     "The methods that are meant, ready to be called."
-    if not isinstance(methods, dict): methods = {_method_label(m): m for m in _one_by_one(methods)}
+    if not isinstance(methods, dict): methods = [(_method_label(m), m) for m in _one_by_one(methods)]
     if not methods: raise InputError("No method was given: name some, or take 'all'.")
-    return {label: _ready(m, shot, setting, has_base) for label, m in methods.items()}
+    found = {}
+    for label, m in methods.items() if isinstance(methods, dict) else methods:
+        m = _ready(m, shot, setting, has_base)
+        if label in found and not _are_same(found[label], m):
+            raise InputError(f"Two different methods are both called {label!r}: give a dict with a name for each, such "
+                             "as {'one': ..., 'other': ...}.")
+        found[label] = m
+    return found
 
 def _one_by_one(methods) -> list:
     "Names and instances; `all` stands for every name, and the names beside it are still checked."
@@ -52,14 +59,44 @@ def _one_by_one(methods) -> list:
         elif not isinstance(m, str) or m: found.append(m)
     return found
 
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #cf6250ce
+def _state(thing) -> str:
+    "The digest of what a thing holds, in words."
+    return f"state={(state_digest(thing) or 'unknown')[:12]}"
+
+def _is_unknown(parameters) -> bool: return "state=unknown" in parameters
+
+def _is_ours(cls) -> bool: return str(cls.__module__).split(".")[0] == "fewshot_nb"
+
+def _word(value):
+    "A setting as it is written; what writing does not tell, such as an array or a function, by its digest."
+    if isinstance(value, Method) and not _is_plain(value): return f"{type(value).__name__}({method_parameters(value)})"
+    return value if _is_plain(value) else f"{type(value).__name__}({_state(value)})"
+
+def _is_plain(value) -> bool:
+    "Whether the text of a value tells it from any other."
+    if isinstance(value, Method):
+        return _is_ours(type(value)) and all(_is_plain(getattr(value, f.name)) for f in dataclasses.fields(value))
+    if isinstance(value, (tuple, list)): return all(map(_is_plain, value))
+    if isinstance(value, dict): return all(map(_is_plain, [*value, *value.values()]))
+    return value is None or isinstance(value, (str, bool, int, float, np.number))
+
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #de370ca1
 def _method_label(m) -> str:
     "A name as it is; an instance by its name and what differs from the class's own settings."
     if isinstance(m, str): return m
     m = _adapted(m)
     if isinstance(m, OneTaskMethod): return m.name
-    changed = [f"{f.name}={getattr(m, f.name)}" for f in dataclasses.fields(m) if getattr(m, f.name) != f.default]
-    return " ".join([m.name, *changed])
+    settings = [(f, getattr(m, f.name)) for f in dataclasses.fields(m)]
+    def changed(v, default): return v is not default and not (_is_plain(v) and v == default)
+    words = [f"{f.name}={_word(v)}" for f, v in settings if changed(v, f.default)]
+    return " ".join([m.name, *words])
+
+def _are_same(a, b) -> bool:
+    "Whether two methods answer alike, as far as rows could tell."
+    if a is b or getattr(a, "classifier", a) is getattr(b, "classifier", b): return True
+    words = [(method_implementation(m), method_parameters(m)) for m in (a, b)]
+    return words[0] == words[1] and not _is_unknown(words[0][1])
 
 def _adapted(m):
     "A method instance; a function or an estimator becomes one, anything else is refused."
@@ -92,21 +129,29 @@ _VERSION = 2  # of the meaning of the rows; 1 knew data by their file name only
 def method_parameters(
     m,  # a method instance
 ) -> str:
-    "The settings of a method instance in words; `engine` is left out, for all engines answer alike."
-    if isinstance(m, OneTaskMethod): return label_of(m.classifier)
+    "The settings of a method instance in words; `engine` is left out, for engines agree up to rounding."
+    if isinstance(m, OneTaskMethod): return f"{label_of(m.classifier)}, {_state(m.classifier)}"
     if isinstance(m, Calibrated): return f"temperature={m.temperature!r}, {method_parameters(m.method)}"
-    return ", ".join(f"{f.name}={getattr(m, f.name)}" for f in dataclasses.fields(m) if f.name != "engine")
+    words = [f"{f.name}={_word(getattr(m, f.name))}" for f in dataclasses.fields(m) if f.name != "engine"]
+    if not _is_ours(type(m)):
+        known = {f.name for f in dataclasses.fields(m)} | {"classes_", "n_features_in_"}
+        held = {k: v for k, v in sorted(getattr(m, "__dict__", {}).items()) if k not in known and k[0] != "_"}
+        words.append(_state((type(m), held)))
+    return ", ".join(words)
 
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #40222c68
 def method_implementation(
     m,  # a method instance
 ) -> str:
     "Which code answers: a method's name and version, with a digest of its source where it is not ours."
-    version = f"{m.name} {m.version}"
-    m = m.method if isinstance(m, Calibrated) else m
+    version, inner = f"{m.name} {m.version}", getattr(m, "method", None)
+    inside = method_implementation(inner) if isinstance(inner, Method) else ""
+    if isinstance(m, Calibrated): return version + inside.removeprefix(f"{inner.name} {inner.version}")
     thing = m.classifier if isinstance(m, OneTaskMethod) else m
+    while isinstance(thing, functools.partial): thing = thing.func
     code = thing if isinstance(thing, FunctionType) else type(thing)
-    if code.__module__.split(".")[0] == "fewshot_nb": return version
-    return f"{version} {content_digest(_source_of(code))[:12]}"
+    if not _is_ours(code): version += f" {content_digest(_source_of(code))[:12]}"
+    return f"{version}, {inside}" if inside else version
 
 def _source_of(cls):
     "The module that a class was written in; in a notebook the text of the class, in a terminal its compiled code."
@@ -114,7 +159,7 @@ def _source_of(cls):
     try: return Path(file).read_bytes() if file else inspect.getsource(cls)
     except (OSError, TypeError):
         codes = [f.__code__ for f in [cls, *vars(cls).values()] if hasattr(f, "__code__")]
-        return [part for code in codes for part in (code.co_code, repr(code.co_consts))]
+        return [state_digest(code) for code in codes]
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #b438d7fa
 class _Asked(NamedTuple):
@@ -126,6 +171,7 @@ class _Asked(NamedTuple):
     calibration: bool  # also log-loss and the gaps of calibration
     sizes: torch.Tensor  # the largest absolute value of each sample's features
     pool: "_Pool"
+    call: str  # another in each call
 
 def _asked(bank, base_mean, n_tasks, seed, device, calibration=False):
     "The bank and base mean on their device, with what names them in rows."
@@ -133,13 +179,16 @@ def _asked(bank, base_mean, n_tasks, seed, device, calibration=False):
                  base="" if base_mean is None else content_digest(base_mean), seed=int(seed))
     mean = None if base_mean is None else base_mean.to(device)
     bank = bank.to(device)
-    return _Asked(bank, mean, about, n_tasks, calibration, largest_value(bank.data), _Pool(bank))
+    return _Asked(bank, mean, about, n_tasks, calibration, largest_value(bank.data), _Pool(bank), uuid.uuid4().hex[:12])
 
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #e23fe146
 def _row_head(label, m, spec, asked) -> dict:
     "The columns that all tasks of one method share."
     notes = [m.unverified, "centred on the support mean" if getattr(m, "centre", "") == "support" else "",
              UNEVEN_NOTE if m.counts_samples and spec.uneven else ""]
-    return dict(asked.about, method=label, implementation=method_implementation(m), parameters=method_parameters(m),
+    parameters = method_parameters(m)
+    if _is_unknown(parameters): parameters += f", call={asked.call}"  # so that no other call takes these rows
+    return dict(asked.about, method=label, implementation=method_implementation(m), parameters=parameters,
                 way=spec.typical_way, shot=spec.typical_shot, n_query=spec.n_query, marginal=str(spec.marginal),
                 protocol=spec.protocol_word, within=spec.within or "", transductive=m.transductive,
                 note="; ".join(n for n in notes if n))
@@ -252,7 +301,7 @@ def evaluate(
     seed: int = 0,  # task i is the same for the same seed; below 2**63
     device="auto",  # where features lie and methods run
     base_mean=None,  # (dim,) mean of base features; default: that of `Features`, else none
-    balanced: bool = False,  # also run every spec with balanced queries, to measure the change
+    change: bool = False,  # also run every spec with balanced queries, to measure the change
     setting: str | None = None,  # published settings for "dirichlet" or "balanced" queries; default: as the spec's
     out=None,  # a folder for the rows (a relative one in the project), or s3://...; default: only return them
     calibration: bool = False,  # also log-loss and what expected calibration error is made of
@@ -260,7 +309,7 @@ def evaluate(
 ) -> pd.DataFrame:
     "A row for each method and task: keys, three scores, seconds. What does not fit is an `InputError` before any work."
     plan, asked = _planned_work(
-        bank, methods, spec, n_tasks, seed, device, base_mean, balanced, setting, calibration)
+        bank, methods, spec, n_tasks, seed, device, base_mean, change, setting, calibration)
     auto = n_tasks == "auto"
     if out is None: return _streamed(plan, asked, None, auto, seen)
     with working_folder(out) as folder:
@@ -269,20 +318,26 @@ def evaluate(
         return _streamed(plan, asked, results, auto, seen)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #e2852a54
-def _planned_work(bank, methods, spec, n_tasks, seed, device, base_mean, balanced, setting, calibration):
+def _planned_work(bank, methods, spec, n_tasks, seed, device, base_mean, change, setting, calibration):
     "Kinds of task with their methods, and what all rows share; everything is checked, and nothing computed."
     if isinstance(bank, Features): bank, base_mean = bank.novel, bank.base_mean if base_mean is None else base_mean
-    mean, specs = _checked_mean(base_mean, bank), _specs(spec, balanced)
+    if not isinstance(bank, Bank):
+        raise InputError(f"evaluate takes a bank, not a {type(bank).__name__}: make one of features and their labels "
+                         "with fewshot_nb.data.features.feature_bank(x, y).")
+    mean, specs = _checked_mean(base_mean, bank), _specs(spec, change)
     if n_tasks == "auto": n_tasks = _most_tasks(bank, specs)
     plan = [_planned(s, methods, bank, n_tasks, seed, setting, mean is not None) for s in specs]
     return plan, _asked(bank, mean, n_tasks, seed, named_device(device), calibration)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #5299430b
-def _specs(spec, balanced) -> list:
+def _specs(spec, change) -> list:
     "Each kind of task once, with its balanced twin after it where that is asked for."
-    specs = [spec] if isinstance(spec, TaskSpec) else list(spec)
+    specs = list(spec) if hasattr(spec, "__iter__") and not isinstance(spec, str) else [spec]
     if not specs: raise InputError("No kind of task was given: name at least one number of shots.")
-    if balanced: specs = [twin for s in specs for twin in (s, s.replace(marginal="balanced"))]
+    for s in specs:
+        if not isinstance(s, TaskSpec):
+            raise InputError(f"spec={s!r} is no kind of task: give a TaskSpec such as TaskSpec(shot=5), or several.")
+    if change: specs = [twin for s in specs for twin in (s, s.replace(marginal="balanced"))]
     return list(dict.fromkeys(specs))
 
 def _checked_mean(base_mean, bank):
@@ -291,7 +346,10 @@ def _checked_mean(base_mean, bank):
         raise InputError("Methods need features, (n, dim), but the samples of this bank have the shape "
                          f"{bank.shape}: embed the images first.")
     if base_mean is None: return None
-    mean = torch.as_tensor(base_mean, dtype=torch.float32)
+    try: mean = torch.as_tensor(base_mean, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"base_mean={base_mean!r} is no feature: give {bank.shape[0]} numbers, the mean of base "
+                         "features.") from None
     if tuple(mean.shape) != tuple(bank.shape):
         raise InputError(f"base_mean has the shape {tuple(mean.shape)}, but features have {bank.shape}: "
                          "use one backbone for both.")
@@ -387,6 +445,7 @@ class _Run:
         self.done = _tasks_done(results, [p.head for p in self.in_order], asked.calibration)
         self.all_mine = not self.done  # whether all rows come from this run
         self.columns, self.warm, self.drawn = {}, set(), set()
+        self.unknown = ", ".join(dict.fromkeys(p.label for p in self.in_order if _is_unknown(p.head["parameters"])))
         self.bar = _Bar(self.pieces, asked.n_tasks)
 
     def block(self, p, tasks):
@@ -423,6 +482,10 @@ _WORTH_A_TABLE = 5  # seconds of work left, from which on it is worth while to l
 def _streamed(plan, asked, results, auto=False, seen=None):
     "Rows of all pieces, from the folder where they are there."
     run = _Run(plan, asked, results)
+    if results is not None and run.unknown:
+        warnings.warn(f"What {run.unknown} holds cannot be told from another by a digest (a lock, an open file, a "
+                      "generator ...): its rows are computed anew in each call, and earlier ones stay beside them.",
+                      stacklevel=3)
     with asked.pool, run.bar.bar:
         limit = _tasks_needed(run) if auto else asked.n_tasks
         for i, p in enumerate(run.pieces):
@@ -622,7 +685,7 @@ def evaluate_shard(
     n_tasks: int = 1000,  # tasks of each spec
     seed: int = 0,  # task i is the same for the same seed; below 2**63
     device="auto",  # where features lie and methods run
-    balanced: bool = False,  # also run every spec with balanced queries, to measure the change
+    change: bool = False,  # also run every spec with balanced queries, to measure the change
     calibration: bool = False,  # also log-loss and what expected calibration error is made of
 ) -> str:  # the file
     "Answer one shard of an evaluation and keep it as one file; a shard that is kept already is not answered again."
@@ -630,9 +693,12 @@ def evaluate_shard(
     if n_tasks == "auto":
         raise InputError("--tasks auto asks after each thousand tasks whether more are needed, which shards cannot "
                          "know of each other: run it once without --shard, then give the number that it took.")
-    works = [_planned_work(b, methods, spec, n_tasks, seed, device, None, balanced, None, calibration) for b in banks]
+    works = [_planned_work(b, methods, spec, n_tasks, seed, device, None, change, None, calibration) for b in banks]
     store, results = _shard_places(out, named_device(device))
     runs = [_Run(*work, results) for work in works]
+    if runs[0].unknown:
+        raise InputError(f"What {runs[0].unknown} holds has no digest (a lock, an open file, a generator ...), so "
+                         "shards cannot know that they ask the same: make it without, or take evaluate.")
     units = [(run, unit) for run in runs for unit in run.units()]
     settings = tuple({**{k: p.head[k] for k in _UNIT}, "task": start} for _, (p, start) in units)
     grid = ShardedGrid(results, settings, n, f"{n_tasks} tasks, calibration {calibration}")

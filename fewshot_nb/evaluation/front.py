@@ -138,7 +138,7 @@ def evaluate_features(
     n_tasks: int = 1000,  # tasks of each kind
     seed: int = 0,  # of the tasks
     device="auto",  # cpu, cuda ...
-    balanced: bool = True,  # also balanced queries, for the change
+    change: bool = True,  # also balanced queries, for the change
     split=None,  # of a file: "grocery", a CSV (class, part) ...
     source: str = "features",  # what the features are, for the table
     out=None,  # a folder that keeps the rows, to go on from; a relative one lies in the project
@@ -153,7 +153,7 @@ def evaluate_features(
         raise InputError(f"within={within!r} draws classes from one group, but all are in one: give groups=.")
     shots = list(shots) if isinstance(shots, (list, tuple, range, np.ndarray)) else [shots]
     specs = [TaskSpec(way, s, n_query, marginal, within=within, skip_small=within is not None) for s in shots]
-    rows = evaluate(data, methods, specs, n_tasks, seed, device, balanced=balanced, out=out, calibration=calibration)
+    rows = evaluate(data, methods, specs, n_tasks, seed, device, change=change, out=out, calibration=calibration)
     return Evaluation(rows, data.novel, sort, images)
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #28df1f90

@@ -36,8 +36,8 @@ def scores(
     labels: Int[Tensor, "task query"],  # 0..way-1; -1 for a query that is not there
     method: str = "this method",  # who answered, for the message when an answer is NaN
 ) -> dict:  # name -> (task,) float64 in 0..1
-    """Accuracy, balanced accuracy (mean recall of classes present), macro-F1 (of classes present or
-    predicted) of each task."""
+    "Accuracy, balanced accuracy (mean recall of present classes), macro-F1 (present or predicted) of each task."
+    _refuse_labels(labels, probabilities.shape)
     _refuse_nan(probabilities, labels, method)
     c = confusion(probabilities.argmax(-1), labels, probabilities.shape[-1])
     right, truth, answers = c.diagonal(dim1=1, dim2=2), c.sum(2), c.sum(1)
@@ -45,6 +45,17 @@ def scores(
     recall, f1 = right/truth.clamp_min(1), 2*right/(truth + answers).clamp_min(1)
     return dict(accuracy=right.sum(1)/truth.sum(1), balanced_accuracy=(recall*present).sum(1)/present.sum(1),
                 macro_f1=(f1*seen).sum(1)/seen.sum(1))
+
+def _refuse_labels(labels, shape):
+    "A label of no class would count in the next task, and a task without one has no score."
+    if labels.shape != shape[:2]:
+        raise InputError(f"Labels need the shape {tuple(shape[:2])} of the answers, but have {tuple(labels.shape)}: "
+                         "give one for each query, -1 where there is none.")
+    if labels.numel() and (largest := int(labels.max())) >= shape[-1]:
+        raise InputError(f"The label {largest} is of none of the {shape[-1]} classes that are answered: mark queries "
+                         "of no class with -1.")
+    if (none := (labels < 0).all(1)).any():
+        raise InputError(f"{int(none.sum())} of {len(labels)} tasks have no query with a label: leave them out.")
 
 def _refuse_nan(probabilities, labels, method):
     "`argmax` takes NaN for the largest, so an answer that is not a number would count for some class."
@@ -75,7 +86,13 @@ def over_tasks(
     "The mean over tasks with its interval by Student's t; the half width is NaN for a single task."
     x = _vector(x)
     if len(x) < 2: return Interval(float(x.mean()), float("nan"))
-    return Interval(float(x.mean()), float(stats.t.ppf((1 + level)/2, len(x) - 1)*x.std(ddof=1)/np.sqrt(len(x))))
+    return Interval(float(x.mean()), float(_errors(level, len(x) - 1)*x.std(ddof=1)/np.sqrt(len(x))))
+
+def _errors(level, freedom) -> float:
+    "How many standard errors half an interval of Student's t has."
+    if not 0 < level < 1:
+        raise InputError(f"level must be a share between 0 and 1, but is {level!r}: take .95 for 95 %.")
+    return float(stats.t.ppf((1 + level)/2, freedom))
 
 def _vector(x):
     x = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, float)
@@ -106,11 +123,11 @@ def paired(
         raise InputError(f"Paired scores need the same tasks, but there are {len(a)} and {len(b)} of them.")
     d = over_tasks(a - b, level)
     if not d.half > 0: return Paired(*d, 1. if d.mean == 0 else (0. if d.half == 0 else float("nan")))
-    error = d.half/stats.t.ppf((1 + level)/2, len(a) - 1)
+    error = d.half/_errors(level, len(a) - 1)
     return Paired(*d, float(2*stats.t.sf(abs(d.mean)/error, len(a) - 1)))
 
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #71fa33b4
-# long: one formula, term by term
+# long: sums over batches, one formula
 def over_images(
     x: Float[Tensor, "task"],  # a score of each task, or the difference of two methods on the same tasks
     # the tasks, drawn `disjoint` and not within groups: a `TaskBatch`, or several in order as
@@ -121,7 +138,8 @@ def over_images(
     level: float = .95,  # confidence
 ) -> Interval:
     """The mean over tasks, with the interval that also allows for other images, or other classes: a
-    delete-one jackknife in closed form."""
+    delete-one jackknife in closed form. Half the width is NaN where the part of the images drowns in the noise of
+    so few tasks."""
     choose(unit, ("image", "class"), "unit")
     x, total = _vector(x), 0
     _, labels, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
@@ -141,11 +159,19 @@ def over_images(
         inside, expected, noise = inside + parts[0], expected + parts[1], noise + parts[2]
     if total != len(x):
         raise InputError(f"There are {len(x)} scores for {total} tasks: give the tasks of these scores.")
+    half = _half_over(unit, labels, inside, expected, noise, total, x.var(ddof=1), level)
+    return Interval(float(x.mean()), half)
+
+# %% ../../nbs/api/560_evaluation_intervals.ipynb #9fe35348
+def _half_over(unit, labels, inside, expected, noise, n_tasks, variance, level):
+    "Half the width over units, from sums over tasks and the variance of their scores."
+    n_units, sizes = len(inside), np.bincount(labels)
     group, member = (labels, sizes) if unit == "image" else (np.arange(n_units), np.full(n_units, n_units))
-    left_out = (inside - expected[group])/total
-    v = max(0., ((member[group] - 1)/member[group]*left_out**2).sum() - noise/total**2)
-    quantile = stats.norm.ppf((1 + level)/2) if unit == "image" else stats.t.ppf((1 + level)/2, n_units - 1)
-    return Interval(float(x.mean()), float(quantile*np.sqrt(v + x.var(ddof=1)/len(x))))
+    left_out = (inside - expected[group])/n_tasks
+    v = ((member[group] - 1)/member[group]*left_out**2).sum() - noise/n_tasks**2
+    if unit == "image" and v < -1e-12: return float("nan")  # not rounding, but noise above what is sought
+    quantile = _errors(level, np.inf if unit == "image" else n_units - 1)
+    return float(quantile*np.sqrt(max(v, 0) + variance/n_tasks))
 
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #00ee6c84
 def _image_sums(batch, a, labels, sizes):
@@ -251,7 +277,7 @@ def task_interval(self: Tally,
     "What `over_tasks` says of all scores."
     mean = self.sums[0]/(_ONE*self.n)
     if self.n < 2: return Interval(mean, float("nan"))
-    return Interval(mean, float(stats.t.ppf((1 + level)/2, self.n - 1)*np.sqrt(self._variance()/self.n)))
+    return Interval(mean, float(_errors(level, self.n - 1)*np.sqrt(self._variance()/self.n)))
 
 @patch
 def _variance(self: Tally) -> float:
@@ -267,13 +293,8 @@ def unit_interval(self: Tally,
     "What `over_images` says of all scores and tasks."
     mean, noise = self.sums[0]/(_ONE*self.n), np.array(self.sums[2:], float)/_ONE
     inside, expected = ((s[1] - mean*s[0])/_ONE for s in (self.inside, self.expected))
-    n_units, sizes = len(inside), np.bincount(self.labels)
-    group, member = (self.labels, sizes) if self.unit == "image" else (np.arange(n_units), np.full(n_units, n_units))
-    left_out = (inside - expected[group])/self.n
     noise = noise[2] - 2*mean*noise[1] + mean**2*noise[0]
-    v = max(0., ((member[group] - 1)/member[group]*left_out**2).sum() - noise/self.n**2)
-    quantile = stats.norm.ppf((1 + level)/2) if self.unit == "image" else stats.t.ppf((1 + level)/2, n_units - 1)
-    return Interval(mean, float(quantile*np.sqrt(v + self._variance()/self.n)))
+    return Interval(mean, _half_over(self.unit, self.labels, inside, expected, noise, self.n, self._variance(), level))
 
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #3bbff37a
 @patch

@@ -762,7 +762,29 @@ def score(
     y,  # (query,) their labels
 ) -> float:
     "The share of queries that are given their label, 0 to 1."
-    return float((self.predict(query) == np.asarray(y)).mean())
+    found = self.predict(query)
+    return float((found == _labels_like(self.classes_, y, len(found))).mean())
+
+# %% ../../nbs/api/455_inference_base.ipynb #8dd762a8
+def _labels_like(classes, y, n) -> np.ndarray:
+    "Labels (n,), or a column of them, that can be compared with `classes`; others are refused."
+    if y is None: raise InputError(f"y is None: give the label of each of the {n} queries.")
+    try: labels = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    except ValueError: raise InputError(f"The labels are lists of unequal lengths: give {n} labels.") from None
+    if labels.shape not in ((n,), (n, 1)):
+        raise InputError(f"There are {n} queries and labels of shape {labels.shape}: give one label for each.")
+    labels = _unboxed(labels.ravel())
+    kinds = [_KINDS.get(a.dtype.kind, "numbers") for a in (labels, _unboxed(classes))]
+    if kinds[0] != kinds[1]:
+        raise InputError(f"The labels are {kinds[0]}, such as {labels.tolist()[0]!r}, but those of the support are "
+                         f"{kinds[1]}, such as {classes.tolist()[0]!r}: give both of one kind.")
+    return labels
+
+_KINDS = {"U": "text", "S": "bytes", "M": "dates", "O": "Python objects"}  # of labels, by numpy's letter
+
+def _unboxed(x) -> np.ndarray:
+    "Numbers or words in an array of Python objects as an array of their own kind."
+    return np.asarray(x.tolist()) if x.dtype == object else x
 
 # %% ../../nbs/api/455_inference_base.ipynb #0d8fefe7
 @patch

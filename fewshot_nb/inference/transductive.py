@@ -13,7 +13,7 @@ import torch
 from fastcore.basics import patch
 from jaxtyping import Float, Int
 from torch import Tensor
-from ..core import check_whole
+from ..core import InputError, check_whole
 from .base import (
     CL2NMixin, CompiledTwin, Method, adam, check_engine, check_range, l2, nearest, one_hot, pick_engine,
     prototypes, ranked_softmax, register)
@@ -190,6 +190,7 @@ def sinkhorn(
     return P
 
 # %% ../../nbs/api/490_inference_transductive.ipynb #8db3c844
+# long: a class that is whole in its cell
 @register
 @dataclass(frozen=True)
 class PTMAP(Method):
@@ -223,6 +224,10 @@ class PTMAP(Method):
         query,  # (task, query, dim) features
         base_mean,  # (dim,) mean of base classes, or None
     ):
+        def alike(x): return (x == x[:, :1]).flatten(1).all(1)
+        if (alike(query) & ~alike(support)).any():  # where the support is alike, too, chance is the right answer
+            raise InputError(f"The queries of a task ({query.shape[1]}) are all the same, and {self.name} knows them "
+                             "by how they differ from their mean: give 2 different ones, or take an inductive method.")
         s, q = (l2(power_transform(x, self.power)) for x in (support, query))
         return l2(s - s.mean(1, keepdim=True)), l2(q - q.mean(1, keepdim=True))
 

@@ -300,7 +300,11 @@ def tost(
     if not (np.isscalar(margin) and 0 < margin < np.inf):
         raise InputError(f"margin={margin!r} is no margin of equivalence: "
                          "choose a positive number in units of the response.")
-    return special.stdtr(df, (np.abs(estimate) - margin)/np.asarray(std_error))
+    error = np.asarray(std_error, float)
+    if (error <= 0).any():
+        raise InputError(f"A standard error of {error[error <= 0].min():g} is none: give numbers above 0. "
+                         "If all runs were equal, there is nothing to test.")
+    return special.stdtr(df, (np.abs(estimate) - margin)/error)
 
 # %% ../../nbs/api/610_stats_contrasts.ipynb #601655a9
 @patch

@@ -107,6 +107,11 @@ def least_curve(
     return Curve(c*scale, float(low), float(high), s, tuple(errors))
 
 # %% ../../nbs/api/625_stats_curves.ipynb #bddeb5dd
+def _rises_evenly(t):
+    "Whether values rise in even steps."
+    steps = np.diff(np.asarray(t, float))
+    return not len(steps) or bool(steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-6))
+
 def savitzky_golay(
     t: Float[np.ndarray, "level"],  # the swept setting, rising in even steps
     y: Float[np.ndarray, "level *n"],  # what was measured at each value
@@ -122,8 +127,7 @@ def savitzky_golay(
     if len(y) != len(t):
         raise InputError(f"Each value of t needs a measure, but there are {len(t)} and {len(y)}: "
                          "leave out models without a result.")
-    steps = np.diff(t)
-    if len(t) > 1 and not (steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-6)):
+    if not _rises_evenly(t):
         values = ", ".join(f"{v:g}" for v in t)
         raise InputError(f"Savitzky-Golay takes values in even steps, but these are {values}: "
                          "take even steps, or fit a path with least_curve.")
@@ -140,7 +144,7 @@ _CURVES = {
 def seed_paths(
     table,  # DataFrame with columns diversity, recognizability, seed, and `by`
     by: str,  # the swept setting: a column of `table`
-    how: str = "path",  # one of `_CURVES`; with too few values for it, the points
+    how: str = "path",  # one of `_CURVES`; with too few values for it, or uneven ones for "smooth", the points
     fine: int = 100,  # values of t along a fitted path
 ) -> tuple:  # t (n,), coordinates (seed, n, 2)
     """The curve of each seed, over the values of t of the seed that has most of them; a seed that
@@ -160,7 +164,8 @@ def seed_paths(
             ]
         )
     y = np.stack([points(s, t) for s in there if there[s][t].all()], 1)  # (level, seed, 2)
-    return t.to_numpy(float), (savitzky_golay(t, y) if how == "smooth" else y).swapaxes(0, 1)
+    smooth = how == "smooth" and _rises_evenly(t)
+    return t.to_numpy(float), (savitzky_golay(t, y) if smooth else y).swapaxes(0, 1)
 
 # %% ../../nbs/api/625_stats_curves.ipynb #96b095d7
 def straightness(
@@ -235,14 +240,27 @@ def _through(ax, table, by, how, look, base):
 # %% ../../nbs/api/625_stats_curves.ipynb #564027b6
 _AXIS_NAMES = ["diversity (mean sd of features)", "recognizability (%)"]
 
-def _panels(axes, name, xlabel, fitted):
-    "Titles and axes of the three pictures; a fitted path leaves the marks, and says so."
+def _line_words(tables, by, how):
+    "What the line through the plane is, where marks or the page do not tell: fits, or means that no filter smoothed."
+    each = [np.unique(t[by]) for t in tables.values()]
+    if how == "path": return ", along the fits of a and b"*all(len(t) > 2 for t in each)
+    return ", means joined"*(how == "smooth" and not all(len(t) > 4 and _rises_evenly(t) for t in each))
+
+def _panels(axes, name, xlabel, words):
+    "Titles and axes of the three pictures; the third says what its line is."
     labels = [(xlabel, _AXIS_NAMES[0]), (xlabel, _AXIS_NAMES[1]), tuple(_AXIS_NAMES)]
     for ax, letter, (x, y) in zip(axes, "abc", labels):
-        ax.set(title=f"{name}{letter}" + ", along the fits of a and b"*(fitted and letter == "c"), xlabel=x, ylabel=y)
+        ax.set(title=f"{name}{letter}" + words*(letter == "c"), xlabel=x, ylabel=y)
     for ax in axes[:2]: ax.xaxis.get_major_locator().set_params(integer=True)
 
 # %% ../../nbs/api/625_stats_curves.ipynb #peop0002
+def _widen(ax, least=10):
+    "An axis of recognizability spans 10 points or more, or else scatter fills it and looks like a trend."
+    low, high = ax.get_ylim()
+    missing = max(0, least - (high - low))/2
+    if missing: ax.set_ylim(low - missing, high + missing)
+
+# %% ../../nbs/api/625_stats_curves.ipynb #widen002
 def _lies_far(ax, level):
     "Whether an axis that reached this level would press what is drawn into less than half of its height."
     low, high = ax.get_ylim()
@@ -298,9 +316,9 @@ def three_pictures(
         for k, table in tables.items():
             _over(ax, table, by, y, how, looks[k])
     lines = [_through(axes[2], table, by, how, looks[k], base) for k, table in tables.items()]
+    for ax in axes[1:]: _widen(ax)
     if human is not None: _show_people(axes, human, small)
-    fitted = how == "path" and min(t[by].nunique() for t in tables.values()) > 2
-    _panels(axes, name, xlabel or by, fitted)
+    _panels(axes, name, xlabel or by, _line_words(tables, by, how))
     _named_below(fig, axes)
     fig.canvas.draw()  # the limits stand
     for line, ink in lines:

@@ -214,8 +214,12 @@ def _grouping(frame, group):
     if len(group) == 1:
         joined = columns[0]
     else:
-        joined = pd.Series(list(zip(*columns))).map(lambda t: ":".join(map(str, t)))
+        joined = pd.Series([":".join(map(_part, t)) for t in zip(*columns)])
     return group_label(group), *_levels(joined, group_label(group))
+
+def _part(value) -> str:
+    "A part of a joined level, with colons and backslashes marked: no two combinations get one name."
+    return str(value).replace("\\", "\\\\").replace(":", "\\:")
 
 # %% ../../nbs/api/600_stats_formula.ipynb #0f4ec90c
 def read_columns(

@@ -27,6 +27,8 @@ _PEN_SEEN = 5  # pixels of these that a line must be wide
 
 def _opened(path):
     "Greys (H, W) from 0 to 1 of a picture as a viewer turns it, transparent parts as white paper."
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder: give the path of one picture in it, or one character.")
     if not path.is_file():
         raise InputError(f"There is no picture at {str(path)!r}: give the path of one, or one character.")
     try:
@@ -155,6 +157,7 @@ def draw_command(
     from fewshot_nb import plots
     title = f"{GENERATORS[model].title}: shown the drawing in the orange frame, it drew {n}"
     with plots.style(): fig = variations_sheet(shown, drawn, title)
+    new = "" if out.parent.is_dir() else f" (in a new folder, {str(out.parent)!r})"
     with written_whole(out) as part: fig.savefig(part, format="png", dpi=150)
     plt.close(fig)
-    return f"{out}: {n} drawings of {picture!r} by {GENERATORS[model].title}"
+    return f"{out}{new}: {n} drawings of {picture!r} by {GENERATORS[model].title}"

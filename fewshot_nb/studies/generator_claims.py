@@ -43,7 +43,8 @@ def row_gate(
     "Why a row of a generator is no finding yet."
     model = row.get("model")
     model = model if isinstance(model, str) else "vae-ns"  # older rows know no other
-    steps, whole = int(_known(row.get("steps"))), row.get("epochs") == GENERATORS[model].epochs
+    done = _known(row.get("steps_done")) or _known(row.get("steps"))  # an arm of a sweep has other steps than its grid
+    steps, whole = int(done), row.get("epochs") == GENERATORS[model].epochs
     training = training_gate(row.get("curve"), PLANE_MARGINS, steps, steps if whole else 0)
     published = published_images(model, int(_known(row.get("context"))) if model == "vae-ns" else 0)
     brevity = "" if whole else brevity_gate(_known(row.get("images")), published, "images")

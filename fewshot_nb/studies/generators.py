@@ -11,6 +11,7 @@ __all__ = ['GENERATORS', 'GENERATOR_PRESETS', 'GeneratorSettings', 'VAENSSetting
 # %% ../../nbs/api/800_studies_generators.ipynb #7c6fe549
 import functools, json, math
 from dataclasses import asdict, dataclass, fields, replace
+from numbers import Real
 from pathlib import Path
 from types import SimpleNamespace
 import pandas as pd, torch
@@ -21,29 +22,60 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from ..core import InputError, choose, settings_from, torch_rng
 from ..data.bank import Bank
-from ..models.core import seeded_torch
+from ..models.core import PRECISIONS, seeded_torch
 from ..models.weights import filled, own_folder, read_weights, save_weights
 from ..models.dagan import DAGAN, PairCritic, critic_loss, generator_loss
 from ..models.vae_ns import VAENS
 from ..models.vae_stn import VAESTN
 from ..train.wgan import AdversarialTraining, train_adversarial
-from ..train.vae import steps_an_epoch, train_generator, train_pairs
+from ..train.vae import AUGMENTATIONS, PAIR_KINDS, steps_an_epoch, train_generator, train_pairs
 from ..train.loop import State
 
 # %% ../../nbs/api/800_studies_generators.ipynb #24359509
+_NUMBERS = {  # what settings must be, and whether a finite number is that
+    "a whole number of 1 or more": (lambda v: v >= 1 and v % 1 == 0, (
+        "steps", "epochs", "image_size", "hidden", "context_dim", "latent_dim", "context", "state_dim", "where_dim",
+        "patch", "attention_steps", "width", "batch", "critic_width", "critic_dense", "critic_steps")),
+    "a whole number of 2 or more, for its batch norms": (lambda v: v >= 2 and v % 1 == 0, ("sets",)),
+    "a whole number of 0 or more": (lambda v: v >= 0 and v % 1 == 0, ("seed", "critic_inner")),
+    "a number of 0 or more": (lambda v: v >= 0, ("beta", "context_weight", "lr", "weight_decay", "penalty")),
+    "a number above 0": (lambda v: v > 0, ("clamp", "clip")),
+    "a share from 0 on, below 1": (lambda v: 0 <= v < 1, ("dropout", "beta1"))}
+_NAMES = dict(
+    precision=PRECISIONS, augmentation=AUGMENTATIONS, pairs=PAIR_KINDS, stem=("convolutions", "patches"),
+    order=("published", "updated"), schedule=("plateau", "fall", "constant"))
+_MAY_LACK = "steps", "epochs", "clamp", "clip"  # None: the other length, no bound
+
+# %% ../../nbs/api/800_studies_generators.ipynb #refuse02
+def _is_number(value): return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+def _is_width(value): return _is_number(value) and value >= 1 and value % 1 == 0
+
+def _refuse(s, name, must, take=None):
+    "Refuse the value of a setting in one sentence."
+    value, published = getattr(s, name), type(s).__dataclass_fields__[name].default
+    if take is None: take = 10_000 if published is None else published
+    raise InputError(f"{name} must be {must}, but {name}={value!r} was given: take {name}={take}.")
+
+# %% ../../nbs/api/800_studies_generators.ipynb #refuse03
 def _refuse_impossible(s):
-    "Refuse weights and rates below zero, a training without a length, and a spread of one drawing."
-    for name in ("beta", "context_weight", "lr"):
-        value = getattr(s, name, 0.)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0:
-            published = type(s).__dataclass_fields__[name].default
-            raise InputError(f"{name} must be a number of 0 or more, but {name}={value!r} was given: "
-                             f"take {name}={published:g}.")
+    "Refuse what no training can be: numbers out of their range, unknown names, no length, a spread of one drawing."
+    for must, (fits, names) in _NUMBERS.items():
+        for name in names:
+            value = getattr(s, name, None)
+            if value is None and (name in _MAY_LACK or not hasattr(s, name)): continue
+            if not _is_number(value) or not fits(value): _refuse(s, name, must)
+    for name in ("cut", "annealing", "beta_on_context"):
+        if getattr(s, name, False) not in (True, False): _refuse(s, name, "True or False")
+    for name, names in _NAMES.items():
+        if hasattr(s, name): choose(getattr(s, name), names, name)
+    widths = getattr(s, "widths", None)
+    fits = isinstance(widths, (tuple, list)) and len(widths) and all(map(_is_width, widths))
+    if widths is not None and not fits: _refuse(s, "widths", "whole numbers of 1 or more", "None, the stem's own")
     if (s.steps is None) == (s.epochs is None):
         raise InputError(f"A training needs either steps or epochs, "
                          f"but steps={s.steps} and epochs={s.epochs} were given.")
-    if isinstance(s.samples, str) or not s.samples >= 2 or s.samples % 1:
+    if not _is_number(s.samples) or not s.samples >= 2 or s.samples % 1:
         raise InputError(f"Diversity is a spread, so it needs 2 or more drawings of a class, "
                          f"but samples={s.samples} was given: take samples=20.")
 
@@ -394,6 +426,12 @@ GENERATOR_PRESETS = dict(
     tiny={m: {**_SMALL[m], **_TINY[m], "samples": 5} for m in GENERATORS})
 
 # %% ../../nbs/api/800_studies_generators.ipynb #cc5b8663
+def _read_widths(widths):
+    "Channels as settings keep them; rows of results write `32,64`."
+    if isinstance(widths, str): widths = [int(w) if w.strip().isdecimal() else w for w in widths.split(",")]
+    if _is_number(widths): widths = [int(widths) if widths % 1 == 0 else widths]
+    return tuple(widths) if isinstance(widths, list) else widths
+
 def generator_settings(
     row: dict,  # what differs from the published settings; `model` (default "vae-ns") and `preset` choose those
 ) -> GeneratorSettings:
@@ -404,9 +442,9 @@ def generator_settings(
     names = [f.name for f in fields(kind)]
     for name in row: choose(name, [*names, "model", "preset"], f"setting of {kind.title}")
     given = {**preset, **{k: v for k, v in row.items() if k in names}}
-    if isinstance(given.get("widths"), str):  # as rows of results write it
-        given["widths"] = [int(w) for w in given["widths"].split(",")]
-    if isinstance(given.get("widths"), list): given["widths"] = tuple(given["widths"])
+    if "widths" in given: given["widths"] = _read_widths(given["widths"])
+    for name in ("steps", "epochs"):  # tables keep whole numbers as floats where other rows have none
+        if isinstance(given.get(name), float) and given[name].is_integer(): given[name] = int(given[name])
     if given.get("steps") is not None and "epochs" not in row: given["epochs"] = None
     return settings_from(kind, given)
 

@@ -13,7 +13,7 @@ import numpy as np, pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 from .. import core
-from ..claims.gates import first_gate, grid_gate, seeds_gate
+from ..claims.gates import first_gate, grid_gate
 from ..claims.rules import Estimate, Measure
 from ..engine import experiment as experiments
 from . import generation
@@ -219,6 +219,10 @@ def _median(values, draws=2000):
     drawn = np.median(rng(0, "median").choice(values, (draws, len(values))), axis=1)
     return Estimate(float(np.median(values)), *np.quantile(drawn, [.025, .975]).tolist(), len(values))
 
+def _models_gate(n, least=6):
+    "Why a median of models has no interval: the range of five holds their median in 94 % of cases."
+    return "" if n >= least else f"rule: {n} of the {least} models that the interval of a median needs"
+
 def varied_together(
     every: pd.DataFrame,  # of `models_and_people`
 ) -> str:
@@ -240,10 +244,10 @@ def nearness_measures(
         own = every[every.model == model]
         if not len(own): continue
         medians[plots.MODELS[model]["label"]] = _median(own.distance)
-        few = seeds_gate(len(own), 6)  # the range of five holds their median in 94 % of cases
-        found[middle] = Measure(_median(own.distance), "models", gate=first_gate(sweep_gate(own), few))
+        middling = first_gate(sweep_gate(own), _models_gate(len(own)))
+        found[middle] = Measure(_median(own.distance), "models", gate=middling)
         found[best] = Measure(float(own.distance.min()), "models", gate=sweep_gate(own))
-    few = seeds_gate(min((m.rows for m in medians.values()), default=0), 6)
+    few = _models_gate(min((m.rows for m in medians.values()), default=0))
     if len(medians) > 1: found["F1"] = Measure(medians, "models", gate=first_gate(sweep_gate(every), few))
     return found | _of_nearest(every, nearest)
 

@@ -88,7 +88,7 @@ def beside_the_paper(
                       "change (points)": half(r, "change"), "to best inductive (points)": half(r, "versus"),
                       "paper (%)": accuracy, "paper's change (points)": change})
     best = {"accuracy (%)": (max, rows.reach)}
-    return reading_table(pd.DataFrame(lines), 1, best=best, per=("shot",), note=PAIRED_NOTE)
+    return reading_table(pd.DataFrame(lines), 1, best=best, per=("shot",), note=PAIRED_NOTE, by="")
 
 # %% ../../nbs/api/849_studies_learner_tables.ipynb #8bf4fcbe
 def draw_table_changes(

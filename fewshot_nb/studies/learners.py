@@ -309,7 +309,7 @@ def readings_table(
               **{f"{name} (points)": half(r, name) for name in ("change", "gain", "leak")}}
              for r in rows.to_dict("records")]
     best = {"accuracy (%)": (max, paired_halves(rows))}
-    return reading_table(pd.DataFrame(lines), best=best, per=("shot",), note=PAIRED_NOTE)
+    return reading_table(pd.DataFrame(lines), best=best, per=("shot",), note=PAIRED_NOTE, by="")
 
 # %% ../../nbs/api/848_studies_learners.ipynb #f576cabc
 _BASE_EPOCHS = 90  # of the paper's base training

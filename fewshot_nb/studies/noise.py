@@ -115,13 +115,25 @@ def class_spread(
     quantile = stats.t.ppf(.975, rows.classes - 1)
     return 100*rows.over_class*np.sqrt(rows.classes)/quantile
 
+def _t_power(n, effect, groups):
+    "The chance that a two-sided t test at 5 % finds an effect, in standard deviations, on its side, `n` units a group."
+    df = groups*(n - 1)
+    return stats.nct.sf(stats.t.ppf(.975, df), df, effect*(n/groups)**.5)
+
 def units_needed(
-    spread,  # standard deviation of one unit, in points
+    spread,  # standard deviation of one unit, in points: a number or an array
     points: float = 1.,  # the difference that is to be found
     power: float = .8,  # the chance to find it, 0 to 1
+    groups: int = 1,  # 1: differences of pairs; 2: two groups, of which each needs so many
+    least: int = 2,  # units that there must be anyway: a task of five ways has five classes
 ):
-    "How many units find a difference with this power, two-sided at 5 %."
-    return np.ceil(((stats.norm.ppf(.975) + stats.norm.ppf(power))*np.asarray(spread)/points)**2)
+    "How many units find a difference with this power, by a two-sided t test at 5 %."
+    normal = stats.norm.ppf(.975) + stats.norm.ppf(power)  # which needs fewer units than Student's t
+    def needed(spread):
+        n = max(least, 2, int(groups*(normal*spread/points)**2))
+        while spread and _t_power(n, points/spread, groups) < power: n += 1
+        return float(n)
+    return np.vectorize(needed, otypes=[float])(spread)
 
 # %% ../../nbs/api/850_studies_noise.ipynb #3731b301
 def over_data_sets(

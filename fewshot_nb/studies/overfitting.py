@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['OVERFITTING_LEARNERS', 'COUNTED', 'LOSS_CURVES', 'LOSS_MARGIN', 'OverfittingSettings', 'overfitting_row',
-           'loss_curves', 'overfitting_flops', 'late_loss_slope', 'overfitting_gate', 'overfitting_measures']
+           'loss_curves', 'overfitting_flops', 'late_loss_slope', 'late_loss_growth', 'overfitting_gate',
+           'overfitting_measures']
 
 # %% ../../nbs/api/825_studies_overfitting.ipynb #12058fd0
 from dataclasses import asdict, dataclass, fields
@@ -146,6 +147,12 @@ def late_loss_slope(
                          f"but there are {len(losses)} in all: train longer.")
     return float(np.polyfit(np.arange(len(late)), late, 1)[0])
 
+def late_loss_growth(
+    losses,  # of one learner, epoch by epoch, all above 0
+) -> float:  # a share of the loss, an epoch
+    "The slope of the second half over its mean loss."
+    return late_loss_slope(losses)/float(np.mean(np.asarray(losses, float)[len(losses)//2:]))
+
 # %% ../../nbs/api/825_studies_overfitting.ipynb #over-008
 LOSS_MARGIN = .1  # nats: how far the last doubling of a training may move its loss
 
@@ -164,20 +171,21 @@ def overfitting_measures(
     table: pd.DataFrame,  # rows of results
 ) -> dict:  # id of a claim -> `Measure`
     "What the curves show (Fig. S21); a learner that is missing is left out."
-    found, lines = {}, loss_curves(table)
-    for id, learner, measure in (("O1", "classifier", _slope), ("O1t", "classifier", _fall),
-                                 ("O2", "proto_net", _slope), ("O2f", "proto_net_5", _slope)):
-        rows = table[table.learner == learner]
-        if not len(rows): continue
-        each = [measure(t) for _, t in lines[lines.learner == learner].groupby("seed")]
-        gate = first_gate(*map(overfitting_gate, rows.to_dict("records")), seeds_gate(len(each)))
+    lines, found = loss_curves(table), {}
+    def of(learner, measure):
+        rows, own = table[table.learner == learner], lines[lines.learner == learner]
+        each = [measure(t) for _, t in own.groupby("seed")]
+        return each, first_gate(*map(overfitting_gate, rows.to_dict("records")), seeds_gate(len(each)))
+    if "classifier" not in set(table.learner): return found
+    for id, measure in dict(O1=_slope, O1t=_fall).items():
+        each, gate = of("classifier", measure)
         found[id] = Measure(each, "seeds", gate=gate)
-    for id in {"O2", "O2f"} & set(found):  # does it rise as the classifier's does?
-        own, other = found.pop(id), found.get("O1")
-        if other is None: continue
-        both = {"classifier": other.value, "ProtoNet": own.value}
-        found[id] = Measure(both, "seeds", gate=first_gate(other.gate, own.gate))
+    for id, learner in dict(O2="proto_net", O2f="proto_net_5").items():  # does it rise as the classifier's does?
+        if learner not in set(table.learner): continue
+        (usual, shut), (own, gate) = of("classifier", _growth), of(learner, _growth)
+        found[id] = Measure({"classifier": usual, "ProtoNet": own}, "seeds", gate=first_gate(shut, gate))
     return found
 
 def _slope(line): return late_loss_slope(line.test_loss)
+def _growth(line): return late_loss_growth(line.test_loss)
 def _fall(line): return float(line.train_loss.iloc[-1] - line.train_loss.iloc[0])

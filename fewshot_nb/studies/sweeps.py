@@ -103,11 +103,12 @@ def other_rows(
 def path_lengths(
     sweeps: dict,  # name -> (DataFrame with diversity, recognizability, seed and `by`; the name of that column)
 ) -> dict:  # name -> (seed,) lengths of the path; empty tables and those of one value are left out
-    "How far each sweep moves each seed's model through the plane, in standard deviations over all models of all."
+    "How far each sweep moves each seed's model from point to point, in standard deviations over all models of all."
     sweeps = {k: (t, by) for k, (t, by) in sweeps.items() if len(t) and t[by].nunique() > 2}
     if not sweeps: return {}
     scale = pd.concat([t[curves.PLANE_AXES] for t, _ in sweeps.values()]).std().to_numpy()
-    return {k: np.array([curves.path_length(line, scale) for line in curves.seed_paths(t, by)[1]])
+    def lines(t, by): return curves.seed_paths(t, by, "points")[1]  # a fit that misses the points has another length
+    return {k: np.array([curves.path_length(line, scale) for line in lines(t, by)])
             for k, (t, by) in sweeps.items()}
 
 # %% ../../nbs/api/810_studies_sweeps.ipynb #twin-002
