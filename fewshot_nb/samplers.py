@@ -741,7 +741,7 @@ def _shuffled(rng, queries, counts, n_query):
     return np.take_along_axis(query, order, 1), np.take_along_axis(label, order, 1)
 
 # %% ../nbs/api/200_samplers.ipynb #59f67101
-def _slots(rng, spec, shots):
+def _slots(spec, shots):
     "Task, label and column of every support slot, in the order of `spec`; and how many each task has."
     way, n = spec.way, shots.sum(1)
     task, label = np.divmod(np.repeat(np.arange(shots.size), shots.ravel()), way)
@@ -766,7 +766,7 @@ def _uneven_block(pool, spec, classes, streams, number):
     way, sizes, starts = spec.way, pool.sizes[classes], pool.starts[classes].ravel()
     even = not isinstance(spec.shot, Shots)
     shots = np.full(sizes.shape, spec.shot) if even else spec.shot.draw(for_shots, BLOCK, way)
-    task, label, column, n = _slots(for_shots, spec, shots)
+    task, label, column, n = _slots(spec, shots)
     cell = task*way + _shown_classes(for_noise, spec, task, label, column, n)
     taken = np.bincount(cell, minlength=sizes.size)
     _check_taken(pool, spec, classes, sizes, taken)

@@ -10,9 +10,10 @@ import sys
 
 import pytest
 
-from fewshot_nb.claims.overview import EVIDENCE, SHORT_NAMES, answer_of, leading_rows, telling_rows
+from fewshot_nb.claims.overview import SHORT_NAMES, answer_of, leading_rows, telling_rows
 from fewshot_nb.cli import claims as command
 from fewshot_nb.cli.main import main
+from fewshot_nb.papers import EVIDENCE
 
 
 @pytest.fixture(scope="module", autouse=True)

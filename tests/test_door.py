@@ -23,16 +23,16 @@ def said(*args, code=0):
 
 LINE = ["--methods", "protonet", "bd-cspn", "--shots", "1", "--tasks", "30", "--queries", "20"]
 
-def write_csv(path):
+def csv_with(path, **more):
     import pandas as pd
-    pd.DataFrame(numbers()).assign(label=WORDS).to_csv(path, index=False)
+    pd.DataFrame(numbers()).assign(label=WORDS, **more).to_csv(path, index=False)
 
 def write_npy(path):
     np.save(path, numbers())
     path.with_name("f_labels.txt").write_text("\n".join(WORDS))
 
 FILES = {
-    "f.npz": lambda p: np.savez(p, my_embeddings=numbers(), species=WORDS), "f.csv": write_csv, "f.npy": write_npy,
+    "f.npz": lambda p: np.savez(p, my_embeddings=numbers(), species=WORDS), "f.csv": csv_with, "f.npy": write_npy,
     "g.npz": lambda p: np.savez(p, X=numbers(), y=WORDS),
     "f.pt": lambda p: torch.save((torch.tensor(numbers()), torch.arange(400)//50), p)}
 
@@ -45,10 +45,6 @@ def test_any_file_gives_the_same_tasks(name, tmp_path):
     t = evaluate(numbers(), WORDS, methods=["protonet", "bd-cspn"], shots=1, n_tasks=30, n_query=20).numbers
     true = t[t.marginal != "balanced"].set_index("method").accuracy.to_dict()
     assert found == pytest.approx(true, abs=1e-6)
-
-def csv_with(path, **more):
-    import pandas as pd
-    pd.DataFrame(numbers()).assign(label=WORDS, **more).to_csv(path, index=False)
 
 @pytest.mark.parametrize("more, words", [
     (dict(city="Ulm"), "columns that are neither features nor labels: city; left out"),

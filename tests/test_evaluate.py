@@ -204,7 +204,7 @@ def test_memory_does_not_grow_with_the_number_of_tasks():
 
 def test_rows_are_in_memory_once(monkeypatch):
     "While an evaluation gathers its rows, and while its table is made, little lies beside the rows."
-    def rows_of(label, m, head, spec, tasks, asked):
+    def rows_of(label, m, head, tasks, asked):
         x = np.linspace(0, 1, len(tasks))
         return pd.DataFrame(dict(head, task=np.arange(tasks.start, tasks.start + len(tasks)), queries=75, redrawn=0,
                                  largest=x, accuracy=x, balanced_accuracy=x, macro_f1=x, seconds=x))

@@ -4,15 +4,15 @@ Order, company, copies, names, unit and origin say nothing about a class. A quer
 may fall to either side by rounding, so predictions are compared where the two largest probabilities differ by more
 than `EDGE`, and probabilities within a bound.
 """
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from fewshot_nb.core import InputError, threads
-from fewshot_nb.inference import METHODS, method
-from fewshot_nb.inference.base import BaseStatistics, gaussian_tasks, has_numba
+from fewshot_nb.inference import METHODS
+from fewshot_nb.inference.base import BaseStatistics, gaussian_tasks
+
+from engines import every_engine
 
 EDGE = 1e-3
 COMPANY = 1e-5  # by how much company may change a probability: `Method.__call__` states it
@@ -21,19 +21,7 @@ OFFSET_FREE = {"protonet", "baseline", "simpleshot", "bd-cspn", "laplacianshot",
 SIZED = {"baseline", "baseline++", "pt-map"}  # their settings are meant for the size of the features
 COPIES = {"protonet", "simpleshot", "baseline", "baseline++"}  # means over the support alone
 
-
-def every_engine():
-    "Each method with each of its engines, with few steps."
-    short = dict(steps=30, grid=8)
-    for name in METHODS:
-        m = method(name)
-        m = replace(m, **{field: min(getattr(m, field), most) for field, most in short.items() if hasattr(m, field)})
-        for engine in m.engines:
-            if engine == "numba" and not has_numba(): continue
-            yield pytest.param(replace(m, engine=engine) if hasattr(m, "engine") else m, id=f"{name} {engine}")
-
-
-every = pytest.mark.parametrize("m", list(every_engine()))
+every = pytest.mark.parametrize("m", list(every_engine(steps=30)))
 
 
 @pytest.fixture(scope="module")

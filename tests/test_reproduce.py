@@ -10,6 +10,7 @@ from fewshot_nb.engine import plan, reproduce as launch
 from fewshot_nb.core import InputError
 from fewshot_nb.engine.results import same_rows
 
+from proc import alive, command_line
 from small_notebooks import notebook, tiny_beta
 
 ROOT = Path(__file__).parents[1]
@@ -24,14 +25,6 @@ def tree(pid):
     found = {pid}
     while more := {p for p, parent in parents.items() if parent in found} - found: found |= more
     return found
-
-def alive(pid):
-    try: return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError: return False
-
-def command_line(pid):
-    try: return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError: return b""
 
 def kill_tree(pid):
     "SIGKILL to a process and everything below it, stopped first so that none can start another."

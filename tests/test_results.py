@@ -12,6 +12,8 @@ from fewshot_nb.engine.pool import Failed, compute_grid
 from fewshot_nb.engine.experiment import experiment_names
 from fewshot_nb.engine.results import CLOCK, Results, committed_rows, merge_parts, same_rows
 
+from proc import alive
+
 ROOT = Path(__file__).parents[1]
 bits = lambda x: struct.pack(">d", x)
 
@@ -329,10 +331,6 @@ def test_failure_is_data(tmp_path):
             and "in fragile" in told.cell[2])
     assert r.missing(grid(4)) == [dict(seed=1), dict(seed=2)]
 
-def running(pid):
-    try: return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError: return False
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes under /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_whoever_ends_the_parent_ends_the_children_and_the_grid_resumes(tmp_path, how):
@@ -366,9 +364,9 @@ def test_whoever_ends_the_parent_ends_the_children_and_the_grid_resumes(tmp_path
     assert run.returncode != 0
     children = [int(p.name) for p in (tmp_path/"pids").iterdir()]
     for _ in range(100):
-        if not any(map(running, children)): break
+        if not any(map(alive, children)): break
         time.sleep(.1)
-    assert len(children) == 2 and not any(map(running, children))
+    assert len(children) == 2 and not any(map(alive, children))
     assert list(r.read(failed=True).status) == ["ok", "ok"]
     os.environ.update(FAST="1", PIDS=str(tmp_path/"pids"))
     try: rows = compute_grid(grid(5), slow, r)

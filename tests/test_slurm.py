@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from proc import command_line
 from small_notebooks import notebook, tiny_beta
 
 CONF = """ClusterName=test
@@ -115,10 +116,8 @@ def processes(job):
 
 def begun(job):
     "Whether the Python of a job is there."
-    def line(pid):
-        try: return Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError: return b""
-    return any(b"submitit" in line(pid) and b"srun" not in line(pid) for pid in processes(job))
+    lines = map(command_line, processes(job))
+    return any(b"submitit" in line and b"srun" not in line for line in lines)
 
 def command(out, gpus, experiment="exp_beta", profile="smoke"):
     return [

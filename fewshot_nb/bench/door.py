@@ -230,13 +230,14 @@ def _first_times(quick):
 # %% ../../nbs/api/907_bench_door.ipynb #9070a015
 # long: a program of its own
 _MEMORY = r"""
-import re, numpy as np, pandas as pd
+import numpy as np, pandas as pd
 from fewshot_nb.bench.door import _bank, _kinds
+from fewshot_nb.core import peak_memory
 from fewshot_nb.evaluation import evaluate as e
 from fewshot_nb.evaluation.compare import compare_methods
-def peak(): return int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1])*1024/1e6
+def peak(): return 1e3*peak_memory()
 bank, start, r = _bank(16), peak(), np.random.default_rng(0)
-def rows_of(label, m, head, spec, tasks, asked):
+def rows_of(label, m, head, tasks, asked):
     n, x = len(tasks), r.random(len(tasks))
     return pd.DataFrame(dict(head, task=np.arange(tasks.start, tasks.start + n), queries=75, largest=x,
                              redrawn=0, accuracy=x, balanced_accuracy=x, macro_f1=x, seconds=x))

@@ -53,10 +53,9 @@ def _packed_shard(folder, i, n):
 # %% ../../nbs/api/912_bench_shards.ipynb #91700009
 _MERGE = '''
 import sys, time
+from fewshot_nb.core import peak_memory
 from fewshot_nb.engine.shards import merge_shards
-def most():
-    try: return next(int(line.split()[1])/1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
-    except OSError: return float("nan")
+def most(): return 1e9*peak_memory()/2**20
 before, start = most(), time.process_time()
 merge_shards([sys.argv[1]], sys.argv[2], partial=True)
 print(time.process_time() - start, most(), before)

@@ -15,7 +15,7 @@ from .judge import Verdicts, judge_measures
 from .measures import measure_of, measure_text
 from ..core import InputError, written_whole
 from ..engine.experiment import Experiment, OpenExperiment
-from ..engine.results import Results, evidence_folder, part_name, plain_value
+from ..engine.results import Results, evidence_folder, part_meta, part_name, plain_value
 from ..papers import OWN_CLAIMS, claimant, published_claims
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #e58c5e58
@@ -193,8 +193,7 @@ def _profile_note(rows, keys, made):
 @functools.lru_cache(maxsize=256)
 def _file_notes(path, changed):
     "(profile, data, rows, note) of a file of committed rows; `changed`: its time."
-    meta = json.loads(pq.read_schema(path).metadata[b"fewshot_nb"])
-    rows = pq.read_table(path).to_pandas()
+    meta, rows = part_meta(path), pq.read_table(path).to_pandas()
     made, branches = meta["provenance"], _branches(Path(path).parents[1])
     notes = _commit_note(made, branches) + _profile_note(rows, meta["keys"], made)
     return rows.profile.iloc[0], rows.data.iloc[0], len(rows), "; ".join(notes)
@@ -222,7 +221,7 @@ def evidence(self: Experiment) -> list[dict]:
     judged, found = _verdicts_beside(evidence_folder(self.name)), []
     for file in provenance_notes(self.name).itertuples():
         path = evidence_folder(self.name)/file.file
-        last = json.loads(pq.read_schema(path).metadata[b"fewshot_nb"])["provenance"][-1]
+        last = part_meta(path)["provenance"][-1]
         claims = dict(Counter(judged[judged.profile == file.profile].verdict))
         found.append(dict(profile=file.profile, data=file.data, rows=file.rows, device=last["device"],
                           date=last["start"][:10], note=file.note, claims=claims))

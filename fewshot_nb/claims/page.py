@@ -11,12 +11,12 @@ from collections import Counter
 import pyarrow.parquet as pq
 from IPython.display import HTML
 from .judge import VERDICT_COLOURS, claim_anchor
-from .overview import (EVIDENCE, SHORT_NAMES, answer_of, conclusion_of, headline_counts, leading_rows,
+from .overview import (SHORT_NAMES, answer_of, conclusion_of, headline_counts, leading_rows,
                                         open_reasons, telling_rows, verdict_group, verdict_table)
 from .report import ledger
 from ..engine.experiment import experiments_folder, read_notebook
-from ..engine.results import evidence_folder
-from ..papers import first_verdicts
+from ..engine.results import evidence_folder, part_meta
+from ..papers import EVIDENCE, first_verdicts
 
 # %% ../../nbs/api/728_claims_page.ipynb #3545b5ca
 def page_rows() -> list[dict]:  # one for each claim, in the order of the ledger
@@ -120,7 +120,7 @@ def _origins(experiment):
     found = {}
     for path in sorted(evidence_folder(experiment).glob("*-*.parquet")):
         rows = pq.read_table(path, columns=["profile", "data"])
-        made = json.loads(rows.schema.metadata[b"fewshot_nb"])["provenance"][-1]
+        made = part_meta(path)["provenance"][-1]
         for key in set(zip(*rows.to_pydict().values())):
             device = made["device"].replace("(R)", "").replace(" Processor", "")  # it stands there 200 times
             found[key] = (f"{rows.num_rows} rows, {device}, {made['start'][:10]}, "
@@ -218,7 +218,7 @@ def paper_section(
         here = [r for r in rows if r["evidence"] == kind]
         bar = _segments(counts, len(here))
         parts.append(f'<details class="cl-kind"><summary><span>{kind}</span><span class="cl-bar">{bar}</span>'
-                     f'<span class="cl-n">{len(here)}</span></summary>{"".join(map(claim_row, here))}</details>')
+                     f'<span>{len(here)}</span></summary>{"".join(map(claim_row, here))}</details>')
     return HTML("".join(parts) + "</div>")
 
 # %% ../../nbs/api/728_claims_page.ipynb #a7a052b8

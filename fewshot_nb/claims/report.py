@@ -13,7 +13,7 @@ from .implemented import implemented_verdicts
 from .judge import NEEDS, Verdicts, _setting_apart, published_text
 from .recomputed import OWN_NUMBERS, recomputed_verdicts
 from ..core import choose
-from ..papers import PAPERS, claimant, published_claims
+from ..papers import EVIDENCE, PAPERS, claimant, published_claims
 
 # %% ../../nbs/api/725_claims_report.ipynb #e96a0b65
 def _awaits(needs):
@@ -135,14 +135,12 @@ def evidence_for(
     return table[table.id == choose(id, list(table.id.unique()), f"claim of {paper}")].reset_index(drop=True)
 
 # %% ../../nbs/api/725_claims_report.ipynb #ee143a3f
-_EVIDENCE = ["trained", "parity", "measured", "configuration"]
-
 def evidence_counts(
     paper: str | None = None,  # one of `PAPERS`, or "fewshot_nb"; None for all papers
 ) -> pd.DataFrame:  # papers and kinds of evidence by verdicts
     "How many claims have which verdict, for each kind of evidence apart; each claim counts once."
     table = ledger(paper)
-    order = pd.MultiIndex.from_product([PAPERS if paper is None else [paper], _EVIDENCE], names=["paper", "evidence"])
+    order = pd.MultiIndex.from_product([PAPERS if paper is None else [paper], EVIDENCE], names=["paper", "evidence"])
     counts = pd.crosstab([table.paper, table.evidence], table.verdict)
     return counts.reindex(order).dropna(how="all").astype(int)
 

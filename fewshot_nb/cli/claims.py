@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Annotated, Optional
 import typer
 import fewshot_nb
-from ..claims.overview import (EVIDENCE, SHORT_NAMES, answer_of, leading_rows, paper_named, telling_rows,
+from ..claims.overview import (SHORT_NAMES, answer_of, leading_rows, paper_named, telling_rows,
                                         verdict_group, verdict_table)
 from ..core import InputError, cache_dir, choose, written_whole
 from ..engine.experiment import experiment_names, experiments_folder, results_root
+from ..papers import EVIDENCE
 
 # %% ../../nbs/api/957_cli_claims.ipynb #6529db47
 _FOR_THE_EYE = ("overview.py", "page.py", "__init__.py")  # chapters that change no verdict

@@ -95,11 +95,10 @@ def _extras():
 def doctor_command():
     "Look at data, caches, compiler, GPU and versions, and say what is missing and what mends it."
     from fewshot_nb.core import folded
-    from fewshot_nb.evaluation.tables import print_anywhere
     found = findings()
     for what, state, words, remedy in found:
-        print_anywhere(folded(f"{state:8}{what:17}{words}", 25))
-        if remedy: print_anywhere(f"{'':25}-> {remedy}")
+        print(folded(f"{state:8}{what:17}{words}", 25))
+        if remedy: print(f"{'':25}-> {remedy}")
     broken = [what for what, state, _, _ in found if state == "broken"]
-    print_anywhere(f"\n{', '.join(broken)} must be mended." if broken else "\nAll that the library needs is well.")
+    print(f"\n{', '.join(broken)} must be mended." if broken else "\nAll that the library needs is well.")
     if broken: raise typer.Exit(1)

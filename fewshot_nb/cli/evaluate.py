@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Optional
 import typer
 from typer.core import TyperCommand
-from ..core import InputError, choose, folded
+from ..core import InputError, choose, folded, peak_memory
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #82021906
 class SeveralValues(TyperCommand):
@@ -130,8 +130,10 @@ def evaluate_command(
     if len(features) > 1:
         _refuse_for_several(ctx, n_tasks)
         return compare_files(features, split, specs, ",".join(methods), n_tasks, seed, device, out, shown, shard)
-    asked = _Request(features[0], labels, split, base, specs, ",".join(methods), n_tasks, seed, device,
-                     change and not balanced, tune, images, calibration or calibrate, calibrate, None, shown)
+    asked = _Request(
+        specs, ",".join(methods), n_tasks, seed, device, shown, path=features[0], labels=labels, split=split, base=base,
+        change=change and not balanced, tune=tune, images=images, calibration=calibration or calibrate,
+        calibrate=calibrate)
     if shard: return _answer_shard(ctx, shard, asked, out)
     with _folder_of(out, folder_named_after(features[0]), shown) as folder: _evaluate_file(replace(asked, out=folder))
 
@@ -200,10 +202,10 @@ def show_table(
     shown: Shown,  # how
 ):
     "Print a table in the format asked for, and draw it where that is asked for."
-    from fewshot_nb.evaluation.tables import TABLE_WORDS, print_anywhere
+    from fewshot_nb.evaluation.tables import TABLE_WORDS
     forms = dict(table=found.__repr__, markdown=found.to_markdown, latex=found.to_latex, csv=found.to_csv,
                  json=found.to_json)
-    print_anywhere(forms[shown.format]().rstrip())
+    print(forms[shown.format]().rstrip())
     if shown.explain:
         there = {name for t in found.tables for name in t.words}
         words = [folded(f"{name}: {meaning}") for name, meaning in TABLE_WORDS.items() if name in there]
@@ -217,8 +219,7 @@ def tell(
     shown: Shown,  # what the command prints, and where
 ):
     "Say something beside the table: on standard error where the table is for a program."
-    from fewshot_nb.evaluation.tables import print_anywhere
-    print_anywhere(text, None if shown.format == "table" else sys.stderr)
+    print(text, file=None if shown.format == "table" else sys.stderr)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #f1a7affc
 def _save_figure(draw, path):
@@ -279,22 +280,22 @@ def shots_asked(
 @dataclass(frozen=True)
 class _Request:
     "What a command asks for."
-    path: Path
-    labels: Path | None
-    split: str | None
-    base: Path | None
     specs: list  # `TaskSpec`s
     methods: str
     tasks: int | str  # a number, or "auto"
     seed: int
     device: str
-    change: bool  # also balanced queries
-    tune: bool
-    images: bool
-    calibration: bool
-    calibrate: bool
-    out: Path
     shown: Shown
+    path: Path | None = None
+    labels: Path | None = None
+    split: str | None = None
+    base: Path | None = None
+    out: Path | None = None
+    change: bool = False  # also balanced queries
+    tune: bool = False
+    images: bool = False
+    calibration: bool = False
+    calibrate: bool = False
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #6812c144
 def _evaluate_file(asked):
@@ -315,7 +316,7 @@ def _evaluate_file(asked):
     _show_tables(rows, data, asked)
     files = "table.csv, drops.png" if picture else "table.csv"
     tell(f"\n{len(rows):,} rows in rows/, {files}; {time.perf_counter() - start:.1f} s, "
-         f"peak memory {_peak_memory():.2f} GB\nall in {asked.out}", asked.shown)
+         f"peak memory {peak_memory():.2f} GB\nall in {asked.out}", asked.shown)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #42c2c1e5
 @contextlib.contextmanager
@@ -371,13 +372,12 @@ def _first_tables(bank, shown):
     known = {}
     def show(rows):
         from fewshot_nb.evaluation.front import Evaluation
-        from fewshot_nb.evaluation.tables import print_anywhere
         found, kind = Evaluation(rows, bank, shown.sort), (rows.shot.iloc[0], rows.marginal.iloc[0])
-        if kind not in known: print_anywhere("\n".join(["", *(t.text() for t in found.tables)]), sys.stderr)
+        if kind not in known: print("\n".join(["", *(t.text() for t in found.tables)]), file=sys.stderr)
         else:
             for r in found.numbers[~found.numbers.method.isin(known[kind])].itertuples():
-                print_anywhere(f"{r.method}, {r.shot}-shot {r.marginal}: {100*r.accuracy:.2f} "
-                               f"± {100*r.accuracy_half:.2f} %", sys.stderr)
+                print(f"{r.method}, {r.shot}-shot {r.marginal}: {100*r.accuracy:.2f} ± {100*r.accuracy_half:.2f} %",
+                      file=sys.stderr)
         known[kind] = set(rows.method)
     return None if os.environ.get("FEWSHOT_QUIET") else show
 
@@ -386,13 +386,12 @@ def _end_with_what_is_there(out, banks, shown):
     "After Ctrl-C: the tables of all rows in the folder that are of these features, and how to go on."
     from fewshot_nb.evaluation.evaluate import evaluation_results
     from fewshot_nb.evaluation.front import Evaluation
-    from fewshot_nb.evaluation.tables import print_anywhere
     rows = evaluation_results(out/"rows").read()
     there = [(bank, rows[rows.content == bank.fingerprint]) for bank in banks] if len(rows) else []
     for bank, mine in there:
         if len(mine): show_table(Evaluation(mine, bank, shown.sort or "accuracy"), replace(shown, plot=None))
-    print_anywhere(f"Stopped: {len(rows):,} rows are kept in {out/'rows'}, and the same command goes on from there.",
-                   sys.stderr)
+    print(f"Stopped: {len(rows):,} rows are kept in {out/'rows'}, and the same command goes on from there.",
+          file=sys.stderr)
     raise SystemExit(130)  # and not typer.Exit, after which `main` would say it again
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #df418864
@@ -470,13 +469,6 @@ def _show_tables(rows, data, asked):
     from fewshot_nb.evaluation.front import Evaluation
     show_table(Evaluation(rows, data.novel, asked.shown.sort, asked.images), asked.shown)
 
-# %% ../../nbs/api/955_cli_evaluate.ipynb #peak
-def _peak_memory():
-    "The most memory this process has held, in GB."
-    try: import resource
-    except ImportError: return float("nan")  # Windows
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss*1024/1e9
-
 # %% ../../nbs/api/955_cli_evaluate.ipynb #633d7d07
 def compare_command(
     features: Annotated[list[Path], typer.Argument(help="Files of features of the same images, one a backbone.")],
@@ -521,8 +513,7 @@ def compare_files(
     found = paired_features(_named(files), split=split)
     default = results_root("runs/compare")/"-".join(found).replace("/", "-")
     if shard:
-        asked = _Request(None, None, split, None, specs, methods, tasks, seed, device, False, False, False, False,
-                         False, None, shown)
+        asked = _Request(specs, methods, tasks, seed, device, shown)
         return _tell_shard(list(found.values()), shard, default if out is None else out, asked)
     with _folder_of(out, default, shown) as folder: _show_comparison(found, folder, methods, specs, tasks, seed, device,
                                                                      shown)

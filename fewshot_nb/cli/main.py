@@ -77,7 +77,7 @@ def _usage_error():
 _SPELLED = {
     "↓": "v", "↑": "^", "→": "->", "←": "<-", "−": "-", "≤": "<=", "≥": ">=", "≈": "~", "×": "x",
     "…": "...", "∞": "inf", "≠": "!=", "α": "alpha", "β": "beta", "σ": "sigma", "Δ": "Delta",
-    "ρ": "rho", "′": "'", "₂": "2"}
+    "ρ": "rho", "′": "'", "₂": "2", "±": "+-", "·": "-"}
 
 def _spelled(error):
     "What stands for letters that an encoding lacks."
@@ -316,8 +316,7 @@ def _reproduce(
 def _grid_options(ctx, given):
     "profile, out, data, seed and jobs, as options or as -p KEY=VALUE, with the other parameters."
     names = ("profile", "out", "data", "seed", "jobs")
-    typed = [n for n in names if ctx.get_parameter_source(n).name == "COMMANDLINE"]
-    given = _with_options(given, {n: ctx.params[n] for n in typed})
+    given = _with_options(given, {n: ctx.params[n] for n in names if n in _typed(ctx)})
     found = {**{n: ctx.params[n] for n in names}, **given}
     for name in ("seed", "jobs"): found[name] = _whole(name, found[name])
     return found | dict(out=_from_here(found["out"]), data=_place(found["data"]))
@@ -475,8 +474,8 @@ def _check_determinism(
     if len(found): raise typer.Exit(1)
 
 # %% ../../nbs/api/960_cli_main.ipynb #5714e237
-from .evaluate import (SeveralValues, compare_command, evaluate_command, folder_named_after,
-                                     whole_numbers)
+from .evaluate import (
+    SeveralValues, _typed, compare_command, evaluate_command, folder_named_after, whole_numbers)
 
 # %% ../../nbs/api/960_cli_main.ipynb #407020bb
 app.command("evaluate", cls=SeveralValues)(evaluate_command)
@@ -502,11 +501,11 @@ def _omniglot(
         help="Folder for the table; default: runs/evaluate/ and the name of EMBEDDING.", show_default=False)] = None,
 ):
     "Errors of an embedding under the protocols of Omniglot: within alphabets or not, Lake's 20 runs."
-    def typed(name): return ctx.get_parameter_source(name).name == "COMMANDLINE"
     from fewshot_nb.cli.omniglot import omniglot_command
     out = folder_named_after(embedding) if out is None else out.expanduser().absolute()
+    typed = _typed(ctx)
     omniglot_command(embedding, head, data, image_size, tasks, seed, device, out, split,
-                     [way] if typed("way") else None, whole_numbers(shots) if typed("shots") else None)
+                     [way] if "way" in typed else None, whole_numbers(shots) if "shots" in typed else None)
 
 # %% ../../nbs/api/960_cli_main.ipynb #b1e0c0a2
 from ..bench.machine import bench_command

@@ -13,7 +13,6 @@ from ..data.lake_runs import run_table
 from ..data.omniglot import SPLITS
 from ..evaluation.omniglot import (TEST_PART, embedding_of, error_table, evaluate_embedding, in_test_part,
                                             refuse_impossible, seen_in_training)
-from ..evaluation.tables import print_anywhere
 from ..models.heads import HEADS
 
 # %% ../../nbs/api/950_cli_omniglot.ipynb #ef52f1e4
@@ -44,14 +43,14 @@ def omniglot_command(
     _name_seen_classes(embedding, bank, splits)
     head = head if isinstance(head, str) else "attention"
     _print_errors(rows, f"{bank}, {z.shape[1]}-d, head {head}", tasks)
-    print_anywhere(f"{len(rows)} rows in {Path(out)/'omniglot.csv'}")
+    print(f"{len(rows)} rows in {Path(out)/'omniglot.csv'}")
 
 # %% ../../nbs/api/950_cli_omniglot.ipynb #183f0b5e
 def _print_errors(rows, what, tasks):
     "The table, below a line that says what it is of."
-    print_anywhere(what)
-    print_anywhere(f"error in %, 95 % interval over {tasks} problems ({len(run_table())} for lake-runs)")
-    print_anywhere(error_table(rows).to_string(index=False))
+    print(what)
+    print(f"error in %, 95 % interval over {tasks} problems ({len(run_table())} for lake-runs)")
+    print(error_table(rows).to_string(index=False))
 
 def _name_seen_classes(embedding, bank, splits):
     "Say where test classes were seen in training."
@@ -59,5 +58,5 @@ def _name_seen_classes(embedding, bank, splits):
     for s in splits:
         test = torch.as_tensor(in_test_part(bank, s))
         if n := int((seen & test).sum()):
-            print_anywhere(f"Note: these weights were trained on {n} of the {int(test.sum())} test classes "
-                           f"of the split {s}; its errors are too low.")
+            print(f"Note: these weights were trained on {n} of the {int(test.sum())} test classes "
+                  f"of the split {s}; its errors are too low.")

@@ -173,13 +173,22 @@ def select(
 
 # %% ../../nbs/api/100_data_bank.ipynb #af627a70
 @patch
+def holding(
+    self: Bank,
+    data: Tensor | np.ndarray,  # a sample in the place of each of this bank
+    source: str | None = None,  # what they are; None: what these are
+) -> Bank:
+    "The same classes with other samples."
+    source = self.source if source is None else source
+    return Bank(data, self.labels, self.groups, self.names, self.group_names, source)
+
+@patch
 def to(
     self: Bank,
     device,  # a `torch.device` or its name
 ) -> Bank:
     "The same bank with its samples on that device."
-    moved = Bank(self.data.to(device), self.labels, self.groups, self.names, self.group_names, self.source)
-    return moved
+    return self.holding(self.data.to(device))
 
 # %% ../../nbs/api/100_data_bank.ipynb #ac7cbfc2
 @patch

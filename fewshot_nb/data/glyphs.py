@@ -467,7 +467,7 @@ def glyphs(
         for k in range(0, bits.n, 1000):
             ink_of_some = _unpack(bits.data[k:k + 1000, 0, 0].numpy())
             images[k:k + 1000] = shrink(ink_of_some, size, binary)
-        return Bank(images, bits.labels, bits.groups, bits.names, bits.group_names, "glyphs")
+        return bits.holding(images)
     bank = small() if size == SIDE else cached_bank(f"glyphs-{mark}-{size}px{grey_levels(binary)}", small)
     if part is not None: bank = bank.select(in_part(bank.names, split, part, table))
     return bank.to(device)

@@ -228,7 +228,7 @@ def _whole(place, where, size, binary) -> Bank:
     def small():
         bits = cached_bank(f"omniglot-{mark}-bits-v{_VERSION}", packed)
         ink = np.unpackbits(bits.data[:, 0, 0].numpy(), axis=1, count=SIDE*SIDE).reshape(-1, SIDE, SIDE)
-        return Bank(shrink(ink, size, binary), bits.labels, bits.groups, bits.names, bits.group_names, "omniglot")
+        return bits.holding(shrink(ink, size, binary))
     return cached_bank(f"omniglot-{mark}-{size}px{grey_levels(binary)}-v{_VERSION}", small)
 
 def grey_levels(

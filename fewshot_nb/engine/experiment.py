@@ -420,12 +420,6 @@ class OpenExperiment:
         "Whether the table came with the package."
         return self.asked == "committed"
 
-    def __getattr__(self, name):
-        "`judge` and `keep` are of a later chapter, which is loaded when one of them is first asked for."
-        if name not in ("judge", "keep"): raise AttributeError(f"An open experiment has no {name!r}.")
-        importlib.import_module("fewshot_nb.claims.evidence")  # it patches both into this class
-        return getattr(type(self), name).__get__(self)
-
     def __repr__(self):
         return f"{self.name}: {len(self.table)} rows, profile {self.profile}, data {self.source}, {self.folder}"
 

@@ -14,13 +14,13 @@ from . import notebook  # noqa: F401 gives an experiment `check`, `parameters` a
 from .experiment import Experiment, find_experiment, results_root
 
 # %% ../../nbs/api/520_engine_plan.ipynb #ceabc982
-def _needs(name): return find_experiment(name).needs
-
 def in_waves(
     names: list,  # experiments asked for
-    needs=_needs,  # name -> names of what it needs
+    modules=(),  # whose functions the front matter of one's own notebook may name
+    needs=None,  # name -> names of what it needs; None: as its front matter says
 ) -> list[list[str]]:
     "The experiments and all that they need, each once, in waves: each needs only what is in waves before its own."
+    needs = needs or (lambda name: find_experiment(name, modules).needs)
     order, waiting = TopologicalSorter(), list(names)
     known = {}
     while waiting:
@@ -46,10 +46,11 @@ def _circle(path, names):
 
 def in_order(
     names: list,  # experiments asked for
-    needs=_needs,  # name -> names of what it needs
+    modules=(),  # as for `in_waves`
+    needs=None,  # likewise
 ) -> list[str]:
     "The experiments and all that they need, each once, every one after what it needs; a circle is refused."
-    return [name for wave in in_waves(names, needs) for name in wave]
+    return [name for wave in in_waves(names, modules, needs) for name in wave]
 
 # %% ../../nbs/api/520_engine_plan.ipynb #f3b028ea
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def dry_run(
     "What `reproduce` would do: settings, done, jobs, expected hours, and where the seconds were measured."
     check_jobs(jobs)
     rows, todo = [], []
-    for name in in_order(names, lambda name: find_experiment(name, modules).needs):
+    for name in in_order(names, modules):
         e = find_experiment(name, modules)
         p, seen, work = plan_jobs(e, profile, out, data, seed, **given), e.measured(out), e.arithmetic()
         missing = [{**p.labels, **s} for s in p.missing]  # the arithmetic may ask which images, as in a row

@@ -10,7 +10,8 @@ import contextlib, ctypes, io, itertools, json, shutil, signal, sys, tempfile, t
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import pandas as pd
-from ..core import InputError, content_digest, device as named_device, duration_text, written_whole
+from ..core import (
+    InputError, _said_of_memory, content_digest, device as named_device, duration_text, peak_memory, written_whole)
 from . import experiment as experiments
 from .experiment import bound_worker, find_experiment, read_notebook
 from .plan import check_jobs, in_order
@@ -127,19 +128,6 @@ def _on_gpu() -> float:  # GB that torch has ever held there
     import torch
     return torch.cuda.max_memory_allocated()/1e9 if torch.cuda.is_available() else 0.
 
-def _said_of_memory(what) -> float:
-    "GB that Linux says of this process under `what`; OSError or StopIteration where it does not."
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1.024e-6*int(next(line.split()[1] for line in lines if line.startswith(what)))
-
-def _peak() -> float:
-    "The most GB that this process held, on Linux since `_forget_peak`."
-    with contextlib.suppress(OSError, StopIteration): return _said_of_memory("VmHWM")
-    try: import resource
-    except ImportError: return float("nan")  # Windows
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit*resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1e9
-
 def _forget_peak():
     "Let the system count the peak from here on, after what was freed is given back; nothing where it cannot."
     with contextlib.suppress(OSError, AttributeError, TypeError): ctypes.CDLL(None).malloc_trim(0)
@@ -148,14 +136,14 @@ def _forget_peak():
 def _held() -> float:
     "GB that this process holds now; where the system does not say, the most that it held."
     with contextlib.suppress(OSError, StopIteration): return _said_of_memory("VmRSS")
-    return _peak()
+    return peak_memory()
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #5b7c6af8
 class _Memory:
     "The most that this process held, and what the steps of each training added to that."
     def __init__(self): self.most, self.blocks = 0., {}
 
-    def peak(self) -> float: return max(self.most, _peak())  # GB
+    def peak(self) -> float: return max(self.most, peak_memory())  # GB
 
     @contextlib.contextmanager
     def steps(self, training):
@@ -164,7 +152,7 @@ class _Memory:
         _forget_peak()
         base = _held()
         yield
-        self.blocks[training] = max((_peak() - base, base), self.blocks.get(training, (0., 0.)))
+        self.blocks[training] = max((peak_memory() - base, base), self.blocks.get(training, (0., 0.)))
 
     def of(self, training) -> dict:
         "What was held before the steps of a training, and what they added."
@@ -446,7 +434,7 @@ def rehearse(
     if not 0 < seconds < 1e6: raise InputError(f"--seconds {seconds:g} must be above 0 and below a million: give 60.")
     check_jobs(jobs)
     folder, todo = tempfile.mkdtemp(prefix="rehearsal"), []
-    for name in in_order(names, lambda name: find_experiment(name, modules).needs):
+    for name in in_order(names, modules):
         e = find_experiment(name, modules)
         for row in [p for p in e.profiles if p == profile or p.startswith(f"{profile}_")] or [profile]:
             parameters = e.check({**given, "data": data, "profile": row})

@@ -65,8 +65,7 @@ def reproduce(
     run_jobs = choose(engine, ENGINES, "engine")
     _check_options(engine, jobs, options or {}, whole)
     if is_address(out): _refuse_engines(engine)
-    waves = [[find_experiment(name, modules) for name in wave]
-             for wave in in_waves(names, lambda name: find_experiment(name, modules).needs)]
+    waves = [[find_experiment(name, modules) for name in wave] for wave in in_waves(names, modules)]
     with working_folder(out, tuple(e.name for wave in waves for e in wave)) as folder:
         folder = writable(folder, "the results", "choose another --out")
         plans = [[plan_jobs(e, profile, folder, data, seed, whole, **given) for e in wave] for wave in waves]

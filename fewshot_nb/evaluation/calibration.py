@@ -62,13 +62,7 @@ class Calibrated(Method):
 
     def __post_init__(self): check_range("temperature", self.temperature)
 
-    def __call__(
-        self,
-        support,  # (task, n, dim) features
-        support_labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) features
-        base_mean=None,  # (dim,) mean of base classes; None: none
-    ):
+    def __call__(self, support, support_labels, query, base_mean=None):
         "Probabilities (task, query, way) at the temperature."
         return at_temperature(self.method(support, support_labels, query, base_mean), self.temperature)
 

@@ -214,11 +214,11 @@ def _in_small_blocks(m, asked) -> bool:
     plain = type(m).__call__ is Method.__call__ and asked.bank.device.type == "cpu"
     return plain and asked.bank.data.dtype == torch.float32
 
-def _answer_blocks(m, tasks, spec, asked):
+def _answer_blocks(m, tasks, asked):
     "Yield `(probabilities, seconds)` of a method for a rectangle of tasks, a few tasks after the other."
     bank, pool = asked.bank, asked.pool
     size = asked.sizes[torch.cat([tasks.support, tasks.query], 1)].amax(1)
-    if not size.isfinite().all(): return _answers_at_once(m, tasks, spec, asked)  # which says what is wrong
+    if not size.isfinite().all(): return _answers_at_once(m, tasks, asked)  # which says what is wrong
     base = m.checked_base(asked.base_mean, bank.data[None, :1], torch.float32)
     m.check_sizes(size, base)
     def one(at):
@@ -231,7 +231,7 @@ def _answer_blocks(m, tasks, spec, asked):
     return pool.map(one, range(0, len(tasks), m.block))
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #27d4879f
-def _answers_at_once(m, tasks, spec, asked):
+def _answers_at_once(m, tasks, asked):
     "The same where a method is called as a user would."
     size = max(1, 2**28//(4*(tasks.support.shape[1] + tasks.query.shape[1])*asked.bank.shape[0]))
     for at in range(0, len(tasks), size):
@@ -258,7 +258,7 @@ class _Pool:
     def __exit__(self, *error): self.executor.shutdown(cancel_futures=True)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #fa4b12dc
-def _scores_of(label, m, spec, tasks, asked):
+def _scores_of(label, m, tasks, asked):
     "Scores and seconds (task,) of one method on a rectangle of tasks."
     ask = _answer_blocks if _in_small_blocks(m, asked) else _answers_at_once
     found, waiting, at = [], [], 0
@@ -269,7 +269,7 @@ def _scores_of(label, m, spec, tasks, asked):
         found.append({**{k: v.numpy() for k, v in measures.items()}, "seconds": seconds})
         checked_numbers(p, label)  # after the scores, which know NaN of a task; infinity is for here
         waiting.clear()
-    for p, s in ask(m, tasks, spec, asked):
+    for p, s in ask(m, tasks, asked):
         waiting.append((p, s))
         at += len(p)
         if sum(p.numel() for p, _ in waiting) > 2**24: score()  # 64 MB of probabilities are enough to hold
@@ -277,20 +277,20 @@ def _scores_of(label, m, spec, tasks, asked):
     return {k: np.concatenate([f[k] for f in found]) for k in found[0]}
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #ce954ba9
-def _block_rows(label, m, head, spec, tasks, asked):
+def _block_rows(label, m, head, tasks, asked):
     "The rows of one method for up to 1,024 tasks."
     n, found = len(tasks), {}
     for which, rectangle in rectangles(tasks):
-        for k, v in _scores_of(label, m, spec, rectangle, asked).items():
+        for k, v in _scores_of(label, m, rectangle, asked).items():
             found.setdefault(k, np.empty(n))[which.numpy()] = v
     counts = tasks.counts.numpy()
     return pd.DataFrame(dict(
         head, task=np.arange(tasks.start, tasks.start + n), queries=counts.sum(1),
         largest=counts.max(1)/counts.sum(1), redrawn=tasks.redrawn.numpy(), **found))
 
-def _warm_up(m, tasks, spec, asked):
+def _warm_up(m, tasks, asked):
     "One task that is not timed: what compiles on its first call has compiled."
-    for _, task in rectangles(tasks[:1]): _scores_of(m.name, m, spec, task, asked)
+    for _, task in rectangles(tasks[:1]): _scores_of(m.name, m, task, asked)
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #2e41793b
 def evaluate(
@@ -452,9 +452,9 @@ class _Run:
         "Answer a block with a piece's method, and keep its rows at once, where that is not done."
         key, seconds = (_row_key(p.head), tasks.start), 0
         if self.done.get(key, 0) < len(tasks):
-            if (p.kind, p.label) not in self.warm: _warm_up(p.method, tasks, p.spec, self.asked)
+            if (p.kind, p.label) not in self.warm: _warm_up(p.method, tasks, self.asked)
             start = time.perf_counter()
-            rows = _block_rows(p.label, p.method, p.head, p.spec, tasks, self.asked)
+            rows = _block_rows(p.label, p.method, p.head, tasks, self.asked)
             if self.results is not None: _keep(rows, self.results, tasks.start)
             if self.all_mine: self.hold(p, rows, tasks.start)
             self.done[key], seconds = len(tasks), time.perf_counter() - start

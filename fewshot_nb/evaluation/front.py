@@ -6,7 +6,6 @@
 __all__ = ['features_from', 'Evaluation', 'evaluate_features']
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #4ce21b43
-import json
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from fastcore.basics import patch
@@ -15,7 +14,7 @@ from ..data.bank import Bank, numeric_tensor
 from ..data.features import Features, feature_bank, feature_table, features, tell_leak, tell_repeats
 from .compare import compare_methods, with_image_intervals
 from .evaluate import evaluate
-from .tables import SORTS, method_tables
+from .tables import SORTS, Report, method_tables
 from ..plots import COLOURS, METHOD_KINDS, style
 from ..samplers import TaskSpec
 
@@ -37,7 +36,7 @@ def features_from(
     if not isinstance(X, Bank):
         if y is None: raise InputError("The labels are missing: give evaluate(X, y) with one label for each row of X.")
         _refuse_other_rows(X, y)
-        X = _described(feature_bank(X, y, source), y, groups, names)
+        X = _described(feature_bank(X, y, source), groups, names)
         tell_repeats(X)
     return Features(X, None, None if base is None else _mean_of(base, X))
 
@@ -66,7 +65,7 @@ def _mean_of(base, bank):
     return numeric_tensor(base, "The mean of the base features").float()
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #a39719bb
-def _described(bank, y, groups, names) -> Bank:
+def _described(bank, groups, names) -> Bank:
     "The bank with groups and names of its classes."
     named = bank.names if names is None else _for_each_class(names, bank, "names")
     if groups is None: return Bank(bank.data, bank.labels, None, named, None, bank.source)
@@ -97,7 +96,7 @@ def _group_of_each_class(groups, bank) -> list:
     return rows.groupby("label").group.first().tolist()
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #161d8b47
-class Evaluation:
+class Evaluation(Report):
     "Every method on the same tasks. Shows itself as one table for each kind of task."
     def __init__(
         self,
@@ -116,10 +115,6 @@ class Evaluation:
         "What was evaluated, in a line."
         b = self.bank
         return f"{b.source}: {b.n:,} samples of {b.shape[0]} numbers, {b.classes:,} classes"
-
-    def __repr__(self): return "\n\n".join([self.title, *(t.text() for t in self.tables)])
-
-    def _repr_html_(self): return f"<p>{self.title}</p>" + "".join(t.html() for t in self.tables)
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #0c962b5d
 def evaluate_features(
@@ -155,27 +150,6 @@ def evaluate_features(
     specs = [TaskSpec(way, s, n_query, marginal, within=within, skip_small=within is not None) for s in shots]
     rows = evaluate(data, methods, specs, n_tasks, seed, device, change=change, out=out, calibration=calibration)
     return Evaluation(rows, data.novel, sort, images)
-
-# %% ../../nbs/api/585_evaluation_front.ipynb #28df1f90
-@patch
-def to_markdown(self: Evaluation) -> str:
-    "All tables in Markdown, the best in bold."
-    return "\n\n".join([self.title, *(t.markdown() for t in self.tables)])
-
-@patch
-def to_latex(self: Evaluation) -> str:
-    "All tables for LaTeX with the package booktabs, the best in bold."
-    return "\n\n".join([f"% {self.title}", *(t.latex() for t in self.tables)])
-
-@patch
-def to_csv(self: Evaluation) -> str:
-    "The numbers as CSV, a line for each method and kind of task."
-    return self.numbers.to_csv(index=False)
-
-@patch
-def to_json(self: Evaluation) -> str:
-    "The numbers as JSON: a list of objects; what is not known is null."
-    return json.dumps(json.loads(self.numbers.to_json(orient="records", double_precision=15)), indent=1)
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #8a5b1bff
 @patch

@@ -127,7 +127,6 @@ def paired(
     return Paired(*d, float(2*stats.t.sf(abs(d.mean)/error, len(a) - 1)))
 
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #71fa33b4
-# long: sums over batches, one formula
 def over_images(
     x: Float[Tensor, "task"],  # a score of each task, or the difference of two methods on the same tasks
     # the tasks, drawn `disjoint` and not within groups: a `TaskBatch`, or several in order as
@@ -151,11 +150,8 @@ def over_images(
         if total > len(x):
             raise InputError(
                 f"There are {len(x)} scores for {total} tasks or more: give the tasks of these scores.")
-        parts = (
-            _image_sums(batch, mine, labels, sizes)
-            if unit == "image"
-            else _class_sums(batch, mine, labels, len(sizes))
-        )
+        image = unit == "image"
+        parts = _image_sums(batch, mine, labels, sizes) if image else _class_sums(batch, mine, len(sizes))
         inside, expected, noise = inside + parts[0], expected + parts[1], noise + parts[2]
     if total != len(x):
         raise InputError(f"There are {len(x)} scores for {total} tasks: give the tasks of these scores.")
@@ -200,7 +196,7 @@ def _image_sums(batch, a, labels, sizes):
     return inside, expected, (sizes[classes]*pi/(1 - pi)*a[:, None]**2).sum()
 
 # %% ../../nbs/api/560_evaluation_intervals.ipynb #a74ffd1c
-def _class_sums(batch, a, labels, n_classes):
+def _class_sums(batch, a, n_classes):
     "The same with whole classes left out."
     classes = batch.classes.cpu().numpy()
     there = classes >= 0  # tasks may have fewer classes than others
@@ -263,7 +259,7 @@ def tally(
         raise InputError(f"There are {len(x)} scores for {len(tasks)} tasks: give the tasks of these scores.")
     _, labels, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
     def sums(v):
-        return _image_sums(tasks, v, labels, sizes) if unit == "image" else _class_sums(tasks, v, labels, len(sizes))
+        return _image_sums(tasks, v, labels, sizes) if unit == "image" else _class_sums(tasks, v, len(sizes))
     one, first, both = sums(np.ones(len(x))), sums(x), sums(x + 1)
     noise = one[2], (both[2] - first[2] - one[2])/2, first[2]  # (x + 1)^2 has 2x in the middle
     return Tally(unit, labels, len(x), tuple(int(_fixed(s)) for s in (x.sum(), x @ x, *noise)),

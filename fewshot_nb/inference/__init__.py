@@ -50,11 +50,11 @@ def find_method(
     module, _, name = text.partition(":")
     if not all(part.isidentifier() for part in module.split(".")):
         raise InputError(f"{module!r} in {text!r} is no module: write it as in an import, without folders and .py.")
-    found = getattr(_imported(module, text), name, None)
+    found = getattr(_imported(module), name, None)
     if found is None: raise InputError(f"Module {module!r} has no class {name!r}: check the name after the colon.")
     return _adapted(found, text) or _checked_method(found, text)
 
-def _imported(module, text):
+def _imported(module):
     "A module of the user's, looked for in the current folder as well."
     with _current_folder():
         try: return importlib.import_module(module)

@@ -82,13 +82,7 @@ def _check_estimator(estimator):
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #835119ee
 @patch
-def answer(
-    self: OneTaskMethod,
-    support,  # (n, dim) features of one task
-    labels,  # (n,), 0 to way - 1
-    query,  # (query, dim) features
-    way,  # classes of a task
-):
+def answer(self: OneTaskMethod, support, labels, query, way):
     answers = [self._one(s, y, q, way) for s, y, q in zip(support, labels, query)]
     return torch.stack(answers).to(query.device, query.dtype)
 

@@ -47,12 +47,7 @@ class TIMADM(Method):
     def _published(cls, shot, setting):
         return dict(ce=.1, conditional=.1) if setting == "balanced" else {}
 
-    def prepare(
-        self,
-        support,  # (task, n, dim) features
-        query,  # (task, query, dim) features
-        base_mean,  # (dim,) mean of base classes, or None
-    ): return l2(support), l2(query)
+    def prepare(self, support, query, base_mean): return l2(support), l2(query)
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #51028af5
 def _assign(log_p, marginal, conditional):
@@ -61,13 +56,7 @@ def _assign(log_p, marginal, conditional):
     return (log_q - marginal/(1 + marginal)*log_q.logsumexp(-1, keepdim=True)).softmax(1)
 
 @patch
-def answer(
-    self: TIMADM,
-    support,  # (task, n, dim) prepared features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) prepared features
-    way,  # classes of a task
-):
+def answer(self: TIMADM, support, labels, query, way):
     "The classifier's probabilities after `steps` rounds of assignments and weights."
     W, Y = prototypes(support, labels, way), one_hot(labels, way, support.dtype).mT
     Z, n = torch.cat([support, query], 1), support.shape[1]
@@ -83,14 +72,7 @@ def answer(
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #55b66275
 @patch
-def solve(
-    self: TIMADM,
-    support,  # (task, n, dim) features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) features
-    way,  # classes of a task
-    base_mean,  # (dim,) mean of base classes, or None
-):
+def solve(self: TIMADM, support, labels, query, way, base_mean):
     "A block of tasks with the engine that `engine` picks."
     if pick_engine(self.engine, query) != "numba": return Method.solve(self, support, labels, query, way, base_mean)
     from fewshot_nb.inference.kernels.clustering import adm_numba
@@ -124,22 +106,11 @@ class SoftKMeans(Method):
         check_range("price", self.price, open_low=False)
         check_engine(self.engine)
 
-    def prepare(
-        self,
-        support,  # (task, n, dim) features
-        query,  # (task, query, dim) features
-        base_mean,  # (dim,) mean of base classes, or None
-    ): return _by_range(support, query)
+    def prepare(self, support, query, base_mean): return _by_range(support, query)
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #97aafb32
 @patch
-def answer(
-    self: SoftKMeans,
-    support,  # (task, n, dim) prepared features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) prepared features
-    way,  # classes of a task
-):
+def answer(self: SoftKMeans, support, labels, query, way):
     "Assignments after `steps` rounds of assignments and centres."
     if pick_engine(self.engine, query) == "numba":
         from fewshot_nb.inference.kernels.clustering import kmeans_numba
@@ -226,12 +197,7 @@ class LRICI(Method):
             check_whole(field, getattr(self, field), 1)
         check_engine(self.engine)
 
-    def prepare(
-        self,
-        support,  # (task, n, dim) features
-        query,  # (task, query, dim) features
-        base_mean,  # (dim,) mean of base classes, or None
-    ): return l2(support), l2(query)
+    def prepare(self, support, query, base_mean): return l2(support), l2(query)
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #c3db18ce
 def _components(gram, n):
@@ -260,13 +226,7 @@ def _grow(used, y, score, add, n_support):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #cda2ff43
 @patch
-def answer(
-    self: LRICI,
-    support,  # (task, n, dim) prepared features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) prepared features
-    way,  # classes of a task
-):
+def answer(self: LRICI, support, labels, query, way):
     "Probabilities of the logistic regression that all queries have joined."
     Z = torch.cat([support, query], 1)
     gram = Z @ Z.mT
@@ -327,10 +287,7 @@ class BAVARDAGE(CL2NMixin, Method):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #b5e647ef
 @patch
-def prepare(
-    self: BAVARDAGE,
-    support,  # (task, n, dim) features
-    query,  # (task, query, dim) features
+def prepare(self: BAVARDAGE, support, query,
     base,  # means and spreads of base classes, or None
 ):
     "Unit features twice: rotated into the span of the task, and there scaled by the within-class covariance."
@@ -356,13 +313,7 @@ def _soft_kmeans(X, Y, n, temperature, steps):
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #87a859f4
 @patch
-def answer(
-    self: BAVARDAGE,
-    support,  # (task, n, dim) prepared features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) prepared features
-    way,  # classes of a task
-):
+def answer(self: BAVARDAGE, support, labels, query, way):
     "Assignments after `vb_steps` rounds of variational Bayes from those of soft k-means."
     n, Y = support.shape[1], one_hot(labels, way, support.dtype)
     X, scaled = torch.cat([support, query], 1).chunk(2, -1)
@@ -379,12 +330,7 @@ def answer(
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #cf88671f
 @patch
-def solve(
-    self: BAVARDAGE,
-    support,  # (task, n, dim) features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) features
-    way,  # classes of a task
+def solve(self: BAVARDAGE, support, labels, query, way,
     base,  # means and spreads of base classes, or None
 ):
     "A block of tasks with the engine that `engine` picks."

@@ -30,26 +30,13 @@ class ProtoNet(Method):
 
     def __post_init__(self): check_engine(self.engine)
 
-    def answer_block(
-        self,
-        support,  # (task, n, dim) features
-        labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) features
-        way,  # classes of a task
-        base,  # of base classes, or None
-        size,  # (task,) the largest value that can occur
-    ):
+    def answer_block(self, support, labels, query, way, base, size):
         factor = power_of_two(size)[:, None, None]
         if (factor == 1).all(): return self.answer(support, labels, query, way)
         back = factor.pow(-2).clamp_max(torch.finfo(factor.dtype).max)  # not infinite: 0 times it is 0
         return self.answer(support*factor, labels, query*factor, way, back)
 
-    def answer(
-        self,
-        support,  # (task, n, dim) prepared features
-        labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) prepared features
-        way,  # classes of a task
+    def answer(self, support, labels, query, way,
         back=1,  # (task, 1, 1) what brings squared distances back to the features' own size
     ):
         if pick_engine(self.engine, query) != "numba": return nearest(prototypes(support, labels, way), query, back)
@@ -74,22 +61,9 @@ class SimpleShot(CL2NMixin, Method):
         super().__post_init__()
         check_engine(self.engine)
 
-    def answer(
-        self,
-        support,  # (task, n, dim) prepared features
-        labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) prepared features
-        way,  # classes of a task
-    ): return nearest(prototypes(support, labels, way), query)
+    def answer(self, support, labels, query, way): return nearest(prototypes(support, labels, way), query)
 
-    def solve(
-        self,
-        support,  # (task, n, dim) features
-        labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) features
-        way,  # classes of a task
-        base_mean,  # (dim,) mean of base classes, or None
-    ):
+    def solve(self, support, labels, query, way, base_mean):
         if pick_engine(self.engine, query) != "numba": return super().solve(support, labels, query, way, base_mean)
         from fewshot_nb.inference.kernels.nearest import nearest_numba
         return ranked_softmax(nearest_numba(support, labels, query, way, self.origin(support, base_mean)))
@@ -138,7 +112,6 @@ class Baseline(Method):
     def carries(self, dtype): return squares_fit(dtype)  # float32 or float64
 
 # %% ../../nbs/api/485_inference_inductive.ipynb #e99cdaee
-# long: one method: prepare, train, answer
 @patch
 def train(
     self: Baseline,
@@ -156,24 +129,13 @@ def train(
     return adam(start, gradient, self.steps, self.lr)
 
 @patch
-def prepare(
-    self: Baseline,
-    support,  # (task, n, dim) features
-    query,  # (task, query, dim) features
-    base_mean,  # (dim,) mean of base classes, or None
-):
+def prepare(self: Baseline, support, query, base_mean):
     "Features with the mean of the support as their origin."
     origin = support.mean(1, keepdim=True)
     return support - origin, query - origin
 
 @patch
-def answer(
-    self: Baseline,
-    support,  # (task, n, dim) prepared features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) prepared features
-    way,  # classes of a task
-):
+def answer(self: Baseline, support, labels, query, way):
     "The softmax of the logits that were trained."
     W = self.train(support, labels, way)
     return ranked_softmax(distance_logits(W, query, self.temperature))
@@ -186,20 +148,9 @@ class BaselinePP(Baseline):
     name, title = "baseline++", "Baseline++"
     verified_by = "the predictions of Veilleux et al. (2021)'s code"
 
-    def prepare(
-        self,
-        support,  # (task, n, dim) features
-        query,  # (task, query, dim) features
-        base_mean,  # (dim,) mean of base classes, or None
-    ): return support, query
+    def prepare(self, support, query, base_mean): return support, query
 
-    def answer(
-        self,
-        support,  # (task, n, dim) prepared features
-        labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) prepared features
-        way,  # classes of a task
-    ):
+    def answer(self, support, labels, query, way):
         W = self.train(support, labels, way)
         length = torch.linalg.vector_norm(query, dim=-1)[:, None]
         cosine = (l2(W) @ query.mT)/torch.where(length > 0, length, 1)

@@ -36,13 +36,7 @@ class Oversampled(Method):
         if not isinstance(self.method, Method):
             raise InputError(f"{self.method!r} cannot be oversampled: give a method instance such as SimpleShot().")
 
-    def __call__(
-        self,
-        support,  # (task, n, dim) features
-        support_labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) features
-        base_mean=None,  # (dim,) mean of base classes; None: none
-    ):
+    def __call__(self, support, support_labels, query, base_mean=None):
         "Probabilities (task, query, way) from the support made even."
         support, labels, query = map(torch.as_tensor, (support, support_labels, query))
         fits = labels.ndim == 2 and support.ndim == 3 and labels.shape == support.shape[:2] and labels.numel()

@@ -282,20 +282,9 @@ class VisionEMDirichlet(Method):
 
     def __post_init__(self): EMDirichlet(self.price, self.temperature, self.steps)  # refuses what is out of range
 
-    def prepare(
-        self,
-        support,  # (task, n, dim) features
-        query,  # (task, query, dim) features
-        base_mean,  # (dim,) mean of base classes, or None
-    ): return l2(support), l2(query)
+    def prepare(self, support, query, base_mean): return l2(support), l2(query)
 
-    def answer(
-        self,
-        support,  # (task, n, dim) prepared features
-        labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) prepared features
-        way,  # classes of a task
-    ):
+    def answer(self, support, labels, query, way):
         "Assignments after `steps` rounds."
         means = l2(prototypes(support, labels, way))
         prior = Affinity(support @ means.mT, query @ means.mT, means)

@@ -57,23 +57,10 @@ class BDCSPN(CL2NMixin, Method):
         check_range("scale", self.scale)
         check_engine(self.engine)
 
-    def answer(
-        self,
-        support,  # (task, n, dim) prepared features
-        labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) prepared features
-        way,  # classes of a task
-    ):
+    def answer(self, support, labels, query, way):
         return nearest(rectified_prototypes(support, labels, query, way, self.scale), query)
 
-    def solve(
-        self,
-        support,  # (task, n, dim) features
-        labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) features
-        way,  # classes of a task
-        base_mean,  # (dim,) mean of base classes, or None
-    ):
+    def solve(self, support, labels, query, way, base_mean):
         if pick_engine(self.engine, query) != "numba": return super().solve(support, labels, query, way, base_mean)
         from fewshot_nb.inference.kernels.nearest import rectified_numba
         origin = self.origin(support, base_mean)
@@ -141,13 +128,7 @@ def _published(cls: LaplacianShot, shot, setting):
     return dict(lam=0.7)
 
 @patch
-def answer(
-    self: LaplacianShot,
-    support,  # (task, n, dim) prepared features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) prepared features
-    way,  # classes of a task
-):
+def answer(self: LaplacianShot, support, labels, query, way):
     "Assignments after at most `steps` votes."
     w = prototypes(support, labels, way)
     if self.rectify: w = rectified_prototypes(support, labels, query, way)
@@ -218,12 +199,7 @@ class PTMAP(Method):
         info = torch.finfo(dtype)
         return 1e-6*info.eps, (1e-4*info.max**.5)**(1/max(self.power, .5))  # the root has to be squared
 
-    def prepare(
-        self,
-        support,  # (task, n, dim) features
-        query,  # (task, query, dim) features
-        base_mean,  # (dim,) mean of base classes, or None
-    ):
+    def prepare(self, support, query, base_mean):
         def alike(x): return (x == x[:, :1]).flatten(1).all(1)
         if (alike(query) & ~alike(support)).any():  # where the support is alike, too, chance is the right answer
             raise InputError(f"The queries of a task ({query.shape[1]}) are all the same, and {self.name} knows them "
@@ -244,13 +220,7 @@ def _map_plain(support, labels, query, way, lam, alpha, epochs):
     return transport()
 
 @patch
-def answer(
-    self: PTMAP,
-    support,  # (task, n, dim) prepared features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) prepared features
-    way,  # classes of a task
-):
+def answer(self: PTMAP, support, labels, query, way):
     "The share of each query that the last transport gives to each class."
     engine = pick_engine(self.engine, query)
     if engine == "plain": solve = _map_plain
@@ -294,12 +264,7 @@ class TIM(Method):
 def _published(cls: TIM, shot, setting): return dict(marginal=10) if setting == "balanced" else {}
 
 @patch
-def prepare(
-    self: TIM,
-    support,  # (task, n, dim) features
-    query,  # (task, query, dim) features
-    base_mean,  # (dim,) mean of base classes, or None
-):
+def prepare(self: TIM, support, query, base_mean):
     "Features of unit length."
     return l2(support), l2(query)
 
@@ -323,13 +288,7 @@ def train(
     return fast(W, support, labels, query, self.alpha, weights, self.temperature, self.steps, self.lr)
 
 @patch
-def answer(
-    self: TIM,
-    support,  # (task, n, dim) prepared features
-    labels,  # (task, n), 0 to way - 1
-    query,  # (task, query, dim) prepared features
-    way,  # classes of a task
-):
+def answer(self: TIM, support, labels, query, way):
     "The softmax of the trained classifier's logits."
     return ranked_softmax(distance_logits(self.train(support, labels, query, way), query, self.temperature))
 

@@ -14,22 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from ..core import InputError, choose
 from .core import computed_in, seeded_torch
-
-# %% ../../nbs/api/315_models_bongard_solvers.ipynb #c4e5fe55
-SIDE_SHOTS = 6  # pictures of a side that are shown
-
-def _convolution(i, o): return [nn.Conv2d(i, o, 3, padding=1, bias=False), nn.BatchNorm2d(o)]
-
-class _Block(nn.Module):
-    def __init__(self, i, o):
-        super().__init__()
-        layers = [*_convolution(i, o), nn.LeakyReLU(.1), *_convolution(o, o), nn.LeakyReLU(.1), *_convolution(o, o)]
-        self.body = nn.Sequential(*layers)
-        self.shortcut = nn.Sequential(nn.Conv2d(i, o, 1, bias=False), nn.BatchNorm2d(o))
-
-    def forward(self, x): return F.max_pool2d(F.leaky_relu(self.body(x) + self.shortcut(x), .1), 2)
+from .residual import ResNet12Block
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #92986141
+SIDE_SHOTS = 6  # pictures of a side that are shown
+
 class ResNet15(nn.Module):
     "Pictures (n, channels, H, W) in [0, 1] to features (n, 128); 8,100,032 parameters at width 1 with one channel."
     def __init__(self,
@@ -41,7 +30,7 @@ class ResNet15(nn.Module):
         if not 0 < width <= 1:
             raise InputError(f"width={width!r} is a factor on the number of channels: take a number above 0, up to 1.")
         sizes = [channels] + [max(1, round(width*c)) for c in (32, 64, 128, 256, 512)]
-        self.blocks = nn.Sequential(*(_Block(i, o) for i, o in zip(sizes, sizes[1:])))
+        self.blocks = nn.Sequential(*(ResNet12Block(i, o) for i, o in zip(sizes, sizes[1:])))
         self.head, self.dim = nn.Linear(sizes[-1], dim), dim
         self.to(memory_format=torch.channels_last)  # a fifth faster with few channels
 

@@ -32,10 +32,6 @@ class Learner(nn.Module):
         self.net = Conv4() if net is None else net
         self.moments = float(moments[0]), float(moments[1])
 
-    def groups(self, weight_decay: float) -> list:
-        "Parameters for an optimizer."
-        return [dict(params=list(self.parameters()), weight_decay=weight_decay)]
-
 # %% ../../nbs/api/280_models_metric.ipynb #4921bfb0
 @patch
 def embed(

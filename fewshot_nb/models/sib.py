@@ -36,7 +36,6 @@ def pulled_back(
     return scale*(slope.mT @ z - across*unit)/length
 
 # %% ../../nbs/api/294_models_sib.ipynb #1c52bc29
-# long: a network and the norm that only it has
 class QueryNorm(nn.Module):
     "Batch norm over the queries of each task, in training and evaluation alike."
     def __init__(self,
@@ -70,10 +69,6 @@ class SIB(nn.Module):
         self.bias, wide = nn.Parameter(torch.tensor(0.)), 8*way
         self.gradient = nn.Sequential(nn.Linear(way, wide), nn.ReLU(), QueryNorm(wide), nn.Linear(wide, wide),
                                       nn.ReLU(), QueryNorm(wide), nn.Linear(wide, way))
-
-    def groups(self, weight_decay: float) -> list:
-        "Parameters for an optimizer."
-        return [dict(params=list(self.parameters()), weight_decay=weight_decay)]
 
 # %% ../../nbs/api/294_models_sib.ipynb #9601c145
 @patch

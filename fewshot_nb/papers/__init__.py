@@ -9,8 +9,8 @@ from importlib import resources
 from ..core import choose
 
 # %% auto #0
-__all__ = ['PAPERS', 'OWN_CLAIMS', 'claimant', 'published_table', 'published_claims', 'retired_claims', 'first_verdicts',
-           'expected_numbers']
+__all__ = ['PAPERS', 'OWN_CLAIMS', 'EVIDENCE', 'claimant', 'published_table', 'published_claims', 'retired_claims',
+           'first_verdicts', 'expected_numbers']
 
 # %% ../../nbs/api/010_papers.ipynb #6ee369f3
 PAPERS = {
@@ -53,6 +53,9 @@ def published_table(
     tables = sorted(set(names) - {"claims", "own_claims", "retired"})
     return _csv(choose(table, tables, "table") + ".csv").copy()
 
+# %% ../../nbs/api/010_papers.ipynb #da9f5715
+EVIDENCE = ("trained", "parity", "measured", "configuration")  # those that are hardest to come by first
+
 # %% ../../nbs/api/010_papers.ipynb #6ac3648b
 def published_claims(
     paper: str | None = None,  # one of `PAPERS`, or "fewshot_nb" for our own; None for those of all papers
@@ -65,8 +68,11 @@ def published_claims(
     table = _csv("claims.csv", as_text=True)
     if cells:
         table = pd.concat([table, _cell_claims()], ignore_index=True)
-    if paper is not None:
-        table = table[table.paper == claimant(paper)]
+    return _of(table, paper)
+
+def _of(table, paper):
+    "The lines of a paper; None: all."
+    table = table if paper is None else table[table.paper == claimant(paper)]
     return table.reset_index(drop=True)
 
 # %% ../../nbs/api/010_papers.ipynb #550b507c
@@ -74,20 +80,14 @@ def retired_claims(
     paper: str | None = None,  # one of `PAPERS`; None for all
 ) -> pd.DataFrame:  # text: paper, id, statement, why
     "What once stood among the claims, and why it does not any more."
-    table = _csv("retired.csv", as_text=True)
-    if paper is not None:
-        table = table[table.paper == claimant(paper)]
-    return table.reset_index(drop=True)
+    return _of(_csv("retired.csv", as_text=True), paper)
 
 # %% ../../nbs/api/010_papers.ipynb #f1257ed7
 def first_verdicts(
     paper: str | None = None,  # one of `PAPERS`; None for all
 ) -> pd.DataFrame:  # text: paper, id, verdicts (all that stood on a claim, with "; " between them)
     "What the first ledger of this library said of each claim, by rules that have been mended since."
-    table = _csv("first_ledger.csv", as_text=True)
-    if paper is not None:
-        table = table[table.paper == claimant(paper)]
-    return table.reset_index(drop=True)
+    return _of(_csv("first_ledger.csv", as_text=True), paper)
 
 # %% ../../nbs/api/010_papers.ipynb #0a23cae2
 def expected_numbers(

@@ -76,8 +76,7 @@ def drawn_features(
                     [n for p in parts for n in p.names], parts[0].group_names, parts[0].source)
     place = "auto" if str(data) == "features" else data
     images = characters(28, "lake", "evaluation", place)
-    return Bank(images.take(torch.arange(images.n)).flatten(1), images.labels, images.groups, images.names,
-                images.group_names, f"{images.source} pixels")
+    return images.holding(images.take(torch.arange(images.n)).flatten(1), f"{images.source} pixels")
 
 # %% ../../nbs/api/865_studies_apart.ipynb #b6c406f1
 PART_DESIGNS = {"one part": dict(together="part"), "two parts": dict(apart="part"), "any part": {}}

@@ -23,7 +23,7 @@ from ..data.bongard.abstract import attribute_pictures
 from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.problems import PROBLEM_KINDS, PROBLEM_SPLITS
 from ..data.bongard.render import PictureBank
-from ..models.core import computed_in, renewed_batch_norms
+from ..models.core import computed_in, parameter_count, renewed_batch_norms
 from ..models.bongard_solvers import SOLVERS, ResNet15, bongard_solver, solver_computed_in
 from ..models.program_synthesis import ProgramSynthesis, synthesis_network
 from ..papers import published_claims, published_table
@@ -895,7 +895,7 @@ def parameter_counts() -> dict:  # id of a claim -> number
     solvers = dict(A2="SNAIL", A3="ProtoNet", A4="ANIL", A5="WReN-Bongard", A6="CNN-Baseline")
     with torch.device("meta"):
         nets = dict(A1=ResNet15(), A7=ProgramSynthesis(values=2), **{id: SOLVERS[m]() for id, m in solvers.items()})
-        return {"B16": nets["A1"].dim, **{id: sum(p.numel() for p in net.parameters()) for id, net in nets.items()}}
+        return {"B16": nets["A1"].dim, **{id: parameter_count(net) for id, net in nets.items()}}
 
 def bongard_counts(
     shapes=None,  # the folder of the official tables, to count shapes and problems, too

@@ -16,7 +16,7 @@ from ..evaluation.intervals import scores
 from ..evaluation.temperature import calibrated
 from ..plots import COLOURS, style
 from ..samplers import TaskSpec, draw_tasks
-from .named_features import named_features
+from .named_features import kept_features
 from .realistic import half_width_over, quiet_redraws
 from .realistic_tables import method_label
 
@@ -34,14 +34,12 @@ class ConfidenceSettings:
     seed: int = 0  # of the tasks
 
 # %% ../../nbs/api/857_studies_confidence.ipynb #e2aed850
-_features = functools.lru_cache(8)(named_features)
-
 @functools.lru_cache(64)
 def _calibrated(features, data, method, shot, n_query, tasks, seed, device):
     "A method with the temperature that its validation classes ask for."
     spec = TaskSpec(shot=shot, n_query=n_query, marginal="dirichlet(2)")
     with quiet_redraws():
-        return calibrated(method, _features(features, data), spec, tasks, seed, device=device)
+        return calibrated(method, kept_features(features, data), spec, tasks, seed, device=device)
 
 def _answers(method, found, tasks, device):
     "Probabilities (task, query, way), and the processor's seconds; one task before them is not timed."
@@ -70,7 +68,7 @@ def confidence_row(
 ) -> dict:
     "A row of `exp_calibration`; `after`: at the temperature. Accuracy also of every other task, for ranks."
     s = settings_from(ConfidenceSettings, setting, counts=("shot", "n_query", "tasks", "fit_tasks"))
-    found, on = _features(s.features, data), named_device(device)
+    found, on = kept_features(s.features, data), named_device(device)
     sure = _calibrated(s.features, data, s.method, s.shot, s.n_query, s.fit_tasks, s.seed, device)
     spec = TaskSpec(shot=s.shot, n_query=s.n_query, marginal=s.marginal)
     with quiet_redraws(): drawn = draw_tasks(found.novel.labels, spec, s.tasks, s.seed)

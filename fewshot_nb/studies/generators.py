@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from ..core import InputError, choose, settings_from, torch_rng
 from ..data.bank import Bank
-from ..models.core import PRECISIONS, seeded_torch
+from ..models.core import PRECISIONS, fresh, seeded_torch
 from ..models.weights import filled, own_folder, read_weights, save_weights
 from ..models.dagan import DAGAN, PairCritic, critic_loss, generator_loss
 from ..models.vae_ns import VAENS
@@ -100,10 +100,6 @@ class GeneratorSettings:
     def __post_init__(self): _refuse_impossible(self)
 
 # %% ../../nbs/api/800_studies_generators.ipynb #a219b565
-def _seeded(seed, what, make):
-    "What `make()` gives when torch's generator has a state of its own."
-    with seeded_torch(torch_rng(seed, what).initial_seed()): return make()
-
 @patch
 def make(self: GeneratorSettings) -> nn.Module:
     "The network, with torch's own generator."
@@ -112,7 +108,7 @@ def make(self: GeneratorSettings) -> nn.Module:
 @patch
 def untrained(self: GeneratorSettings) -> nn.Module:
     "The untrained network; its weights depend on the seed alone."
-    return _seeded(self.seed, "weights", self.make)
+    return fresh(self.make, self.seed)
 
 # %% ../../nbs/api/800_studies_generators.ipynb #e7ce9045
 @patch
@@ -319,8 +315,9 @@ def critic(
     seed: int | None = None,  # of its weights; None: the setting's
 ) -> PairCritic:
     "The untrained Wasserstein critic; its weights depend on the seed alone."
-    def make(): return PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
-    return _seeded(self.seed if seed is None else seed, "critic", make)
+    random = torch_rng(self.seed if seed is None else seed, "critic")
+    with seeded_torch(random.initial_seed()):
+        return PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
 
 @patch
 def steps_an_epoch(

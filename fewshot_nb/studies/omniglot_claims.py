@@ -9,7 +9,7 @@ __all__ = ['PROTOCOL_LEARNERS', 'PUBLISHED_STEPS', 'trained_rows', 'error_unit',
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #7839fdab
 import inspect, json
 import numpy as np, pandas as pd
-from ..claims.gates import training_gate
+from ..claims.gates import first_gate, training_gate
 from ..claims.rules import Estimate, Measure, mean_estimate
 from ..data.lake_runs import run_table
 from ..data.omniglot import alphabets
@@ -111,8 +111,8 @@ def _gate(rows):
     "Whether the shortest of these trainings is trained."
     curves = rows.curve if "curve" in rows else pd.Series([None]*len(rows))
     curves = [c if isinstance(c, str) else None for c in curves]
-    gates = [training_gate(c, _MARGINS, int(steps), PUBLISHED_STEPS) for c, steps in zip(curves, rows.train_steps)]
-    return next(filter(None, gates), "")
+    return first_gate(*(training_gate(c, _MARGINS, int(steps), PUBLISHED_STEPS)
+                        for c, steps in zip(curves, rows.train_steps)))
 
 def _order(rows, protocol):
     "Errors by setting: paired by seed, or those of the only training with their intervals."

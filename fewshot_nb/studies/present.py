@@ -77,20 +77,9 @@ class UnrolledEM(Method):
             raise InputError(f"rounds={self.rounds!r} is no list of a price of 0 or more and a temperature above 0 for "
                              "each round: take ((1., 1.),)*10, or learn them.")
 
-    def prepare(
-        self,
-        support,  # (task, n, dim) features
-        query,  # (task, query, dim) features
-        base_mean,  # (dim,) mean of base classes, or None
-    ): return PADDLE().prepare(support, query, base_mean)
+    def prepare(self, support, query, base_mean): return PADDLE().prepare(support, query, base_mean)
 
-    def answer(
-        self,
-        support,  # (task, n, dim) prepared features
-        labels,  # (task, n), 0 to way - 1
-        query,  # (task, query, dim) prepared features
-        way,  # classes of a task
-    ):
+    def answer(self, support, labels, query, way):
         "Assignments after the last round."
         return unrolled_em(support, labels, query, way, self.rounds)
 

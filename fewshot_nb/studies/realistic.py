@@ -17,9 +17,10 @@ from fastcore.basics import patch
 from scipy import stats
 from .. import inference
 from ..core import InputError, choose, content_digest, settings_from
-from .named_features import CROSS_DOMAIN, FEATURE_SETS, feature_source, named_features
+from .named_features import CROSS_DOMAIN, FEATURE_SETS, feature_source, kept_features
 from ..evaluation.evaluate import evaluate, method_parameters
-from ..evaluation.intervals import over_images, over_tasks, paired
+from ..evaluation.compare import half_over
+from ..evaluation.intervals import over_tasks, paired
 from ..evaluation.tuning import BALANCE_PARAMETERS, tune_method
 from ..losses import alpha_divergence, alpha_entropy, alpha_entropy_gradient, log_alpha
 from ..samplers import TaskSpec, dirichlet, largest_remainder, task_stream
@@ -80,8 +81,6 @@ def rows_by_backbone(
     return {name: part.reset_index(drop=True) for name, part in kinds.items() if len(part)}
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #b302057f
-_features = functools.lru_cache(8)(named_features)
-
 def n_query_of(
     bank,  # with its counts of each class
     shot=5,  # support samples a class
@@ -100,7 +99,7 @@ def quiet_redraws():
 
 def _bank(features, data, part):
     "The novel or the validation classes of a bank."
-    found = _features(features, data)
+    found = kept_features(features, data)
     bank = found.validation if part == "validation" else found.novel
     if bank is None: raise InputError(f"{features} has no validation classes: take the test part only.")
     return bank
@@ -118,7 +117,7 @@ def method_rows(
     device,  # where the method runs
 ) -> pd.DataFrame:  # as `evaluate` gives them; kept for the next caller, so not to be changed
     "Rows of one method instance on one kind of task."
-    base_mean, bank = _features(features, data).base_mean, _bank(features, data, part)
+    base_mean, bank = kept_features(features, data).base_mean, _bank(features, data, part)
     if base_mean is None and m.needs_base: m = dataclasses.replace(m, centre="support")
     with quiet_redraws(): return evaluate(bank, m, spec, tasks, seed, device, base_mean)
 
@@ -142,7 +141,7 @@ def _tuned(method, features, data, shot, n_query, tasks, seed, device):
     "A method with its balance parameter tuned on validation classes."
     spec = TaskSpec(shot=shot, n_query=n_query)
     with quiet_redraws():
-        return tune_method(method, _features(features, data), spec, tasks, seed, device=device)[0]
+        return tune_method(method, kept_features(features, data), spec, tasks, seed, device=device)[0]
 
 def features_content(
     data="auto",  # where features are found, as `named_features` takes it
@@ -151,7 +150,7 @@ def features_content(
     banks, data = [], feature_source(data) if str(data) == "auto" else data
     for name in FEATURE_SETS:
         with contextlib.suppress(InputError):  # a bank that is not there
-            found = _features(name, data)
+            found = kept_features(name, data)
             validation = found.validation and found.validation.fingerprint
             banks.append([name, found.novel.fingerprint, validation, found.base_mean])
     return content_digest(banks)
@@ -178,7 +177,7 @@ class _Cell:
 
     @property
     def spec(self):
-        bank = _features(self.settings.features, self.data).novel
+        bank = kept_features(self.settings.features, self.data).novel
         shot = self.settings.shot
         return TaskSpec(shot=shot, n_query=n_query_of(bank, shot), marginal=f"dirichlet({self.settings.a!r})")
 
@@ -217,7 +216,7 @@ def realistic_row(
 ) -> dict:
     "A row of `exp_realistic`."
     s = settings_from(RealisticSettings, setting, counts=("shot", "tasks", "tuning_tasks"))
-    smallest = int(_features(s.features, data).novel.counts.min())
+    smallest = int(kept_features(s.features, data).novel.counts.min())
     if smallest <= s.shot:
         return dict(accuracy=float("nan"), note=f"classes of {smallest} images are too small for {s.shot} shots")
     cell = _Cell(s, data, device)
@@ -266,8 +265,7 @@ def half_width_over(
     unit: str,  # "image" or "class"
 ) -> float:
     "A half width; NaN where a task takes every image of a class, or every class: then none can be left out."
-    try: return over_images(x, tasks, labels, unit).half
-    except InputError: return float("nan")
+    return half_over(x, tasks, labels, unit)[0]
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #6aa9fffb
 @dataclass(frozen=True)
@@ -293,7 +291,7 @@ def alpha_sweep_row(
     preset = inference.METHODS[method].published(s.shot)
     m = dataclasses.replace(preset, **{name: float(value)})
     part, a = choose(s.part, dict(validation=("validation", 1.), test=("novel", 2.)), "part")
-    n_query = n_query_of(_features(s.features, data).novel, s.shot)
+    n_query = n_query_of(kept_features(s.features, data).novel, s.shot)
     spec = TaskSpec(shot=s.shot, n_query=n_query, marginal=f"dirichlet({a!r})")
     drawn = drawn_tasks(s.features, data, spec, s.tasks, s.seed, part)
     ours, at_preset = (method_rows(s.features, data, part, which, spec, s.tasks, s.seed, device)

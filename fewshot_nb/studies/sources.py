@@ -10,14 +10,13 @@ __all__ = ['SOURCES', 'ROUNDING_SOURCES', 'SourceSettings', 'source_row', 'sourc
 import json, warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
 from ..claims.gates import chance_gate, first_gate, training_gate
 from ..claims.rules import Estimate, Measure
 from ..core import InputError, choose, device as find_device, settings_from, threads, torch_rng
 from ..engine.determinism import deterministic, tensor_fingerprint
-from .stability import in_another_order, nudge_weights, stability_banks
+from .stability import in_another_order, kept_banks, nudge_weights
 from ..train.episodic import LearnerTraining, episodes, fresh_learner, score_learner, train_learner
 from ..train.schedules import staircase
 
@@ -52,8 +51,6 @@ class SourceSettings:
     def __post_init__(self): choose(self.source, SOURCES, "source of difference")
 
 # %% ../../nbs/api/846_studies_sources.ipynb #8460a010
-_banks = lru_cache(2)(stability_banks)
-
 def _tasks(s, bank):
     "`draw(start)` for `train_learner`: the tasks of the seed, in the order that the source says."
     query = s.each*s.way
@@ -93,7 +90,7 @@ def source_row(
 ) -> dict:  # accuracy and se over tasks (0..1), validation `curve`, fingerprint of the weights
     "Train a learner with one source of difference, and measure it on new characters."
     s, where = settings_from(SourceSettings, setting), find_device(device)
-    bank, test = _banks(data, image_size=s.image_size, test_classes=s.test_classes)
+    bank, test = kept_banks(data, "characters", s.image_size, s.test_classes)
     held = torch.arange(bank.classes) % 8 == 7
     seen, validation = bank.select(~held), bank.select(held)
     look = max(1, s.steps//8)

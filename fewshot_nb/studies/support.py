@@ -18,7 +18,7 @@ from ..evaluation.intervals import over_tasks
 from ..inference.oversampling import Oversampled
 from ..inference.uneven import PriorCorrected, weighted
 from ..samplers import TaskSpec, rectangles
-from .named_features import named_features
+from .named_features import kept_features
 from .realistic import drawn_tasks, half_width_over
 
 # %% ../../nbs/api/860_studies_support.ipynb #e5637702
@@ -53,8 +53,6 @@ def handled(
     return choose(handling, how, "handling")(m)
 
 # %% ../../nbs/api/860_studies_support.ipynb #f372a3a5
-_features = functools.lru_cache(8)(named_features)
-
 class Answers(NamedTuple):
     "What a method got right, by task."
     accuracy: np.ndarray  # (task,)
@@ -78,7 +76,7 @@ def support_answers(
     device="cpu",  # where the method runs
 ) -> Answers:
     "How a method answers the tasks of `drawn_tasks`."
-    found, on = _features(features, data), named_device(device)
+    found, on = kept_features(features, data), named_device(device)
     bank, mean = found.novel.to(on), None if found.base_mean is None else found.base_mean.to(on)
     accuracy, poor, rich = np.empty(tasks), np.zeros(2), np.zeros(2)
     for batch in drawn_tasks(features, data, spec, tasks, seed)[0]:

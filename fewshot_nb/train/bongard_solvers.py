@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['problems_of', 'bongard_tasks', 'solver_episode', 'leave_one_out', 'whole_problems', 'leave_one_out_logits',
            'made_ahead', 'drawing_threads', 'first_state', 'check_solver_training', 'train_solver', 'solved_shares',
-           'clustered_mean', 'solver_accuracy', 'MoCoQueue', 'random_view', 'train_moco']
+           'clustered_mean', 'MoCoQueue', 'random_view', 'train_moco']
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #ab3f3dd7
 import copy, time
@@ -230,14 +230,6 @@ def clustered_mean(
     n = len(sums)
     return values.mean(), float("nan") if n < 2 else (n/(n - 1)*np.square(sums).sum())**.5/len(values)
 
-def solver_accuracy(
-    model,  # a solver, trained
-    bank,  # of test problems
-    batch: int = 32,  # problems at once
-) -> tuple:  # (accuracy, its standard error over problems), both in %
-    "The share of queries that are sorted rightly, both of every problem; parameters as in `solved_shares`."
-    return tuple(100*v for v in clustered_mean(solved_shares(model, bank, batch)))
-
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #99f00477
 class MoCoQueue(nn.Module):
     "The features of the last `length` pictures, and where the next ones go."
@@ -314,4 +306,4 @@ def train_moco(
                     temperature=temperature,
                     lr=lr, steps=steps, pictures=bank.n)
     step = descend(lambda state: _moco_step(state, bank, batch, key_momentum, temperature), schedule=schedule)
-    return model, run_steps(step, state, min(steps, until or steps), checkpoint, settings=settings, log=20, desc="MoCo")
+    return model, run_steps(step, state, steps, checkpoint, until=until, settings=settings, log=20, desc="MoCo")

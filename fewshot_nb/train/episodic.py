@@ -149,12 +149,17 @@ def _nesterov(groups, lr, momentum): return torch.optim.SGD(groups, lr=lr, momen
 
 _OPTIMIZERS = dict(adam=_adam, sgd=_sgd, nesterov=_nesterov)
 
+def _groups(model, weight_decay):
+    "Parameters for an optimizer; a learner may say itself which of them decay, as TADAM does."
+    if hasattr(model, "groups"): return model.groups(weight_decay)
+    return [dict(params=list(model.parameters()), weight_decay=weight_decay)]
+
 # %% ../../nbs/api/370_train_episodic.ipynb #59f7c818
 def _auxiliary_parts(model, classes, lr, how, seed, where):
     "What the auxiliary task needs beside the learner: a head for all classes, an optimizer of backbone and head."
     head = fresh(nn.Linear, seed, in_features=model.net.dim, out_features=classes).to(where)
     backbone = {id(p) for p in model.net.parameters()}
-    groups = [dict(g, params=[p for p in g["params"] if id(p) in backbone]) for g in model.groups(how.weight_decay)]
+    groups = [dict(g, params=[p for p in g["params"] if id(p) in backbone]) for g in _groups(model, how.weight_decay)]
     groups = [*(g for g in groups if g["params"]), dict(params=list(head.parameters()), weight_decay=0.)]
     return dict(head=head, second=_sgd(groups, lr, how.momentum))
 
@@ -247,7 +252,7 @@ def _random_tasks(bank, how, batch, seed, steps, start):
 # %% ../../nbs/api/370_train_episodic.ipynb #7e3dc05b
 def _learner_state(model, bank, lr, how, watched, seed, where):
     "All that changes in the training of a learner."
-    optimizer = _OPTIMIZERS[how.optimizer](model.groups(how.weight_decay), lr, how.momentum)
+    optimizer = _OPTIMIZERS[how.optimizer](_groups(model, how.weight_decay), lr, how.momentum)
     parts = dict(model=model, optimizer=optimizer)
     if watched: parts["watch"] = Watch(how.patience)
     if how.auxiliary: parts |= _auxiliary_parts(model, bank.classes, lr, how, seed, where)

@@ -132,8 +132,7 @@ def embedded_bank(
     bank,  # a `Bank` of images
 ) -> Bank:  # of features, where the net is
     "The same classes as features."
-    z = embed(net, bank, "embedding").detach()
-    return Bank(z, bank.labels, bank.groups, bank.names, bank.group_names, bank.source)
+    return bank.holding(embed(net, bank, "embedding").detach())
 
 # %% ../../nbs/api/383_train_learners.ipynb #f459a970
 def train_table_learner(

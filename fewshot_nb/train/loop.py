@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['State', 'save_checkpoint', 'restore_checkpoint', 'RehearsedTraining', 'Rehearsal', 'rehearsal', 'TrainingBrokeDown',
-           'run_steps', 'descend', 'epoch_batch', 'Watch', 'keep_freed_memory', 'judged_in_stretches']
+           'run_steps', 'descend', 'epoch_batch', 'Watch', 'judged_in_stretches']
 
 # %% ../../nbs/api/350_train_loop.ipynb #3249c6bd
-import contextlib, contextvars, ctypes, json, math, os, time, warnings, zipfile
+import contextlib, contextvars, json, math, os, time, warnings, zipfile
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -373,14 +373,6 @@ class Watch:
         "Take over what a checkpoint kept."
         self.history, self.best = saved["history"], saved["best"]
 
-# %% ../../nbs/api/350_train_loop.ipynb #7de68498
-def keep_freed_memory():
-    "Let this process keep freed memory for its next step, until it ends (glibc only; elsewhere nothing happens)."
-    no_mmap, no_trim, grow_by_128_mb = (-4, 0), (-1, 2**31 - 1), (-2, 2**27)
-    with contextlib.suppress(OSError, AttributeError, TypeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        for option, value in (no_mmap, no_trim, grow_by_128_mb): mallopt(option, value)
-
 # %% ../../nbs/api/350_train_loop.ipynb #cu0e0002
 def judged_in_stretches(
     stops,  # steps after which to judge, the fewest first
@@ -400,7 +392,6 @@ def judged_in_stretches(
         if str(stop) in curve or state.step != stop: continue
         curve[str(stop)] = judge(net)
         if file:
-            file.parent.mkdir(parents=True, exist_ok=True)
             with written_whole(file) as whole:
-                Path(whole).write_text(json.dumps(dict(training=training, curve=curve)), encoding="utf-8")
+                whole.write_text(json.dumps(dict(training=training, curve=curve)), encoding="utf-8")
     return net, state, {int(step): curve[step] for step in sorted(curve, key=int)}

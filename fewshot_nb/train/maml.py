@@ -87,10 +87,6 @@ class MAML(nn.Module):
         self.norm, self.mapped = norm, mapped
         self.counts = dict(train=steps, test=test_steps)
 
-    def groups(self, weight_decay: float) -> list:
-        "Parameters for an optimizer."
-        return [dict(params=list(self.parameters()), weight_decay=weight_decay)]
-
 # %% ../../nbs/api/380_train_maml.ipynb #79ee310d
 @patch
 def adapt(
