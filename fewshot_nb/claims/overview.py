@@ -114,12 +114,12 @@ def conclusion_of(
     "What became of a conclusion."
     if row["evidence"] == "configuration":
         return ""
-    return "printed" if row["verdict"] == "recomputation agrees" else answer_of(row["verdict"])
+    return "printed" if row["verdict"].startswith("recomputation") else answer_of(row["verdict"])
 
 def headline_counts(
     rows: list[dict],  # one for each claim
 ) -> Counter:  # "yes", "no", "open", "printed"
-    "How many conclusions survive, do not, could not be judged, and only follow from printed numbers."
+    "How many conclusions survive, do not, could not be judged, and only check printed numbers against each other."
     return Counter(filter(None, map(conclusion_of, rows)))
 
 def open_reasons(

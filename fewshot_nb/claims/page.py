@@ -196,8 +196,10 @@ def headline(
     counts = headline_counts(rows)
     by_kind = Counter(r["evidence"] for r in rows if conclusion_of(r) == "yes")
     kinds = ", ".join(f"{by_kind[k]} {k}" for k in EVIDENCE if by_kind[k])
-    printed = f"; {counts['printed']} were only recomputed from printed numbers" if counts["printed"] else ""
-    lines = [f"<b>Of {sum(counts.values())} conclusions {counts['yes']} survive{f' ({kinds})' if kinds else ''}, "
+    agree = sum(r["verdict"] == "recomputation agrees" for r in rows)
+    printed = (f"; of {counts['printed']} checks of printed numbers against each other {agree} agree"
+               if counts["printed"] else "")
+    lines = [f"<b>Of {sum(counts.values()) - counts['printed']} conclusions {counts['yes']} survive{f' ({kinds})' if kinds else ''}, "
              f"{counts['no']} do not, and {counts['open']} could not be judged here{printed}.</b>"]
     names = dict(yes="Survive", no="Do not")
     lines += [f"<b>{name}:</b> {_named(rows, a)}" for a, name in names.items() if counts[a]]

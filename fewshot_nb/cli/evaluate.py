@@ -229,7 +229,8 @@ def _save_figure(draw, path):
     import matplotlib.pyplot as plt
     from fewshot_nb.core import written_whole
     figure = draw()
-    with written_whole(path) as part: figure.savefig(part, format=path.suffix[1:].lower(), dpi=130)
+    with written_whole(path) as part:
+        figure.savefig(part, format=path.suffix[1:].lower(), dpi=130, bbox_inches="tight")
     plt.close(figure)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #f8504019

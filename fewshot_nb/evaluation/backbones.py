@@ -6,7 +6,7 @@
 __all__ = ['UNITS', 'paired_features', 'Comparison', 'compare_features']
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #3826c3f4
-import dataclasses, warnings
+import dataclasses, textwrap, warnings
 from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.basics import patch
@@ -293,7 +293,9 @@ def plot(self: Comparison,
         for ax, ((shot, marginal), panel) in zip(axes, kinds):
             _draw_differences(ax, panel, self.backbones)
             ax.set_title(f"{shot}-shot, {marginal}")
-        _legend_of(axes[0].figure, self.backbones)
+        known = [u for u in UNITS
+                 if self.numbers.filter(like=f"_minus_{self.backbones[0]}_over_{u}").notna().any(axis=None)]
+        _legend_of(axes[0].figure, self.backbones, known, ncols=4 if len(axes) > 1 else 2)
     return axes[0].figure
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #bc450ce1
@@ -308,19 +310,20 @@ def _draw_differences(ax, panel, backbones):
         ax.plot(100*panel[name], at, "o", color=colour, ms=6)
     ax.axvline(0, color="k", lw=.8)
     ax.set(yticks=range(len(panel)), yticklabels=panel.method, ylim=(-.6, len(panel) - .4),
-           xlabel=f"accuracy minus that of {backbones[0]} (points)")
+           xlabel=textwrap.fill(f"accuracy minus that of {backbones[0]} (points)", 34))
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #e50ae4a7
 _INKS = [COLOURS[c] for c in ("blue", "vermillion", "green", "purple", "orange", "sky")]*9
 _BARS = {"task": dict(elinewidth=4), "image": dict(elinewidth=1.6), "class": dict(elinewidth=.8, capsize=3)}
 
-def _legend_of(figure, backbones):
+def _legend_of(figure, backbones, units, ncols):
     "Which colour is whose, and which bar is over what."
     from matplotlib.legend_handler import HandlerLine2D
     from matplotlib.lines import Line2D
     marks = [Line2D([], [], ls="", marker="o", color=ink, label=b) for b, ink in zip(backbones[1:], _INKS)]
     marks += [Line2D([], [], color="#666666", lw=look["elinewidth"], label=f"95 % over {_PLURAL[unit]}")
-              for unit, look in _BARS.items()]
-    marks[-1].set_marker("|")  # the widest bar has ends
-    figure.legend(handles=marks, handler_map={marks[-1]: HandlerLine2D(numpoints=2)}, loc="outside lower center",
-                  ncols=min(4, len(marks)), fontsize=8.5)
+              for unit, look in _BARS.items() if unit in units]
+    ends = {m: HandlerLine2D(numpoints=2) for m in marks[-1:] if "class" in units}
+    for m in ends: m.set_marker("|")  # the widest bar has ends
+    figure.legend(handles=marks, handler_map=ends, loc="outside lower center", ncols=min(ncols, len(marks)),
+                  fontsize=8.5)
