@@ -199,7 +199,8 @@ def headline(
     agree = sum(r["verdict"] == "recomputation agrees" for r in rows)
     printed = (f"; of {counts['printed']} checks of printed numbers against each other {agree} agree"
                if counts["printed"] else "")
-    lines = [f"<b>Of {sum(counts.values()) - counts['printed']} conclusions {counts['yes']} survive{f' ({kinds})' if kinds else ''}, "
+    n = sum(counts.values()) - counts["printed"]
+    lines = [f"<b>Of {n} conclusions {counts['yes']} survive{f' ({kinds})' if kinds else ''}, "
              f"{counts['no']} do not, and {counts['open']} could not be judged here{printed}.</b>"]
     names = dict(yes="Survive", no="Do not")
     lines += [f"<b>{name}:</b> {_named(rows, a)}" for a, name in names.items() if counts[a]]
