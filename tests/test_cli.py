@@ -81,7 +81,8 @@ def test_wrong_names_and_values(refused, args, words): assert words in refused(*
     (["-p", "profile=lab"], "Unknown profile 'lab'"), (["-p", "data=/nowhere"], "does not exist"),
     (["-p", "rows=[3]"], "All missing rows are computed"),
     (["-p", "seed=9223372036854775808"], "is too large"), (["-p", "seed=[1"], "is not of type int"),
-    (["-p", "=1"], "write it as key=value"), (["--module", "no such"], "is no name of a module")])
+    (["-p", "=1"], "write it as key=value"), (["--module", "no such"], "is no name of a module"),
+    (["--module", "nosuch.part"], "There is no module 'nosuch.part'")])
 def test_options_that_are_parameters_too(refused, args, words):
     given = args if any("data=" in a for a in args) else [*args, "--data", "glyphs"]
     assert words in refused("reproduce", "exp_beta", "--dry-run", *given)

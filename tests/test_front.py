@@ -79,7 +79,12 @@ def test_backbones_are_compared_on_the_same_tasks():
     assert (c.numbers.lead > 0).all() and "better is ahead with 2" in repr(c)
     first = c.tasks[c.tasks.method == "protonet"].pivot(index="task", columns="data", values="accuracy")
     np.testing.assert_allclose(c.numbers.set_index("method").lead["protonet"], (first.better - first.worse).mean())
-    assert len(c.plot().axes) == 1
+    figure = c.plot()
+    figure.canvas.draw()
+    legend, = figure.legends
+    inside = figure.bbox.padded(1)
+    assert len(figure.axes) == 1 and [t.get_text() for t in legend.get_texts()][0] == "better"
+    assert all(inside.containsx(x) for t in legend.get_texts() for x in t.get_window_extent().intervalx)
 
 BAD = {
     "no labels": (lambda: fs.evaluate(X), "labels are missing"),

@@ -6,7 +6,7 @@
 __all__ = ['app', 'main']
 
 # %% ../../nbs/api/960_cli_main.ipynb #5776829b
-import codecs, os, re, shlex, sys, warnings
+import codecs, importlib.util, os, re, shlex, sys, warnings
 from pathlib import Path
 from typing import Annotated, Optional
 import typer
@@ -216,12 +216,16 @@ def _with_options(given, options):
                 f"{name} is given twice, as {str(given[name])!r} and as {str(value)!r}: leave one of them out.")
     return {**given, **options}
 
+# %% ../../nbs/api/960_cli_main.ipynb #4c78c2b5
 def _importable(modules):
     "Names of modules, which the current folder may hold."
     for name in modules or []:
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
             raise InputError(f"--module {name!r} is no name of a module: write it as in `import my_module`.")
     if modules and os.getcwd() not in sys.path: sys.path.insert(0, os.getcwd())
+    for name in modules or []:
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
+            raise InputError(f"There is no module {name!r}: start in its folder or install it.")
     return tuple(modules or ())
 
 # %% ../../nbs/api/960_cli_main.ipynb #ea7285c5

@@ -243,14 +243,15 @@ _AXIS_NAMES = ["diversity (mean sd of features)", "recognizability (%)"]
 def _line_words(tables, by, how):
     "What the line through the plane is, where marks or the page do not tell: fits, or means that no filter smoothed."
     each = [np.unique(t[by]) for t in tables.values()]
-    if how == "path": return ", along the fits of a and b"*all(len(t) > 2 for t in each)
-    return ", means joined"*(how == "smooth" and not all(len(t) > 4 and _rises_evenly(t) for t in each))
+    if how == "path" and all(len(t) > 2 for t in each): return ", along the fits of a and b"
+    if how == "smooth" and not all(len(t) > 4 and _rises_evenly(t) for t in each): return ", means joined"
+    return ""
 
 def _panels(axes, name, xlabel, words):
     "Titles and axes of the three pictures; the third says what its line is."
     labels = [(xlabel, _AXIS_NAMES[0]), (xlabel, _AXIS_NAMES[1]), tuple(_AXIS_NAMES)]
     for ax, letter, (x, y) in zip(axes, "abc", labels):
-        ax.set(title=f"{name}{letter}" + words*(letter == "c"), xlabel=x, ylabel=y)
+        ax.set(title=f"{name}{letter}{words if letter == 'c' else ''}", xlabel=x, ylabel=y)
     for ax in axes[:2]: ax.xaxis.get_major_locator().set_params(integer=True)
 
 # %% ../../nbs/api/625_stats_curves.ipynb #peop0002

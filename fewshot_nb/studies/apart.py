@@ -22,7 +22,7 @@ from ..data.omniglot import DRAWERS
 from ..data.source import characters
 from ..samplers import TaskSpec, draw_tasks, given_tasks
 from .named_features import data_folder, named_features
-from .realistic import half_width_over
+from ..evaluation.compare import half_over
 
 # %% ../../nbs/api/865_studies_apart.ipynb #9ce9ac7c
 HAND_DESIGNS = ("one other hand", "other hands", "any hands", "the query's hand")
@@ -170,7 +170,7 @@ def _right(method, features, design, way, shot, tasks, seed, data, device):
 def _over_units(x, drawn, bank):
     "Half of the interval of a mean: over groups of classes where each task is within one, else over classes."
     group = bank.groups.numpy()[drawn.classes.numpy()]
-    if len(np.unique(group)) < 2: return half_width_over(x, drawn, bank.labels, "class")
+    if len(np.unique(group)) < 2: return half_over(x, drawn, bank.labels, "class")[0]
     means = pd.Series(x).groupby(group[:, 0]).mean()
     return float(stats.t.ppf(.975, len(means) - 1)*means.std(ddof=1)/len(means)**.5)
 

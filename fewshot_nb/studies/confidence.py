@@ -17,7 +17,8 @@ from ..evaluation.temperature import calibrated
 from ..plots import COLOURS, style
 from ..samplers import TaskSpec, draw_tasks
 from .named_features import kept_features
-from .realistic import half_width_over, quiet_redraws
+from ..evaluation.compare import half_over
+from .realistic import quiet_redraws
 from .realistic_tables import method_label
 
 # %% ../../nbs/api/857_studies_confidence.ipynb #039a23af
@@ -57,7 +58,7 @@ def _calibration(p, drawn, bank_labels, method, end):
     terms = pd.DataFrame(calibration_terms(p, drawn.query_labels, method))
     gaps = terms[GAPS].to_numpy(float)
     x = gaps @ np.sign(gaps.mean(0))
-    return {f"ece{end}": x.mean(), f"ece{end}_over_class": half_width_over(x, drawn, bank_labels, "class"),
+    return {f"ece{end}": x.mean(), f"ece{end}_over_class": half_over(x, drawn, bank_labels, "class")[0],
             f"log_loss{end}": terms.log_loss.mean()}
 
 # %% ../../nbs/api/857_studies_confidence.ipynb #d3d59239
@@ -77,7 +78,7 @@ def confidence_row(
     x = told["accuracy"].numpy()
     return dict(
         transductive=bool(sure.transductive), temperature=sure.temperature, accuracy=x.mean(),
-        accuracy_over_class=half_width_over(x, drawn, found.novel.labels, "class"), accuracy_even=x[::2].mean(),
+        accuracy_over_class=half_over(x, drawn, found.novel.labels, "class")[0], accuracy_even=x[::2].mean(),
         accuracy_odd=x[1::2].mean(), macro_f1=told["macro_f1"].mean().item(), seconds_per_1000=1000*seconds/s.tasks,
         **_calibration(p, drawn, found.novel.labels, s.method, ""),
         **_calibration(at_temperature(p, sure.temperature), drawn, found.novel.labels, s.method, "_after"))

@@ -28,7 +28,8 @@ from ..plots import COLOURS, ReadingTable, reading_table
 from ..samplers import TaskSpec, task_stream
 from .base_training import base_image_count, base_training_banks, image_flops
 from .generators import counted_in
-from .realistic import INDUCTIVE_METHODS, half_width_over, n_query_of, quiet_redraws
+from ..evaluation.compare import half_over
+from .realistic import INDUCTIVE_METHODS, n_query_of, quiet_redraws
 from .realistic_claims import JUDGED_METHODS, pooled_cells
 from ..train.backbone import BaseTraining, base_feature_mean, train_backbone
 from ..train.learners import (TABLE_LEARNERS, TableLearner, embedded_bank, published_training,
@@ -121,7 +122,7 @@ def with_halves(
     "A mean over tasks as columns: with half widths over tasks and over classes."
     tasks, labels = drawn
     return {name: float(np.mean(x)), f"{name}_half": over_tasks(x).half,
-            f"{name}_over_class": half_width_over(x, tasks, labels, "class")}
+            f"{name}_over_class": half_over(x, tasks, labels, "class")[0]}
 
 def _reading_row(bn, found, inductive, drawn, n_query) -> dict:
     "A row of one reading; found: (reading, kind of queries) -> (task,) accuracies."

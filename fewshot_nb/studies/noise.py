@@ -19,7 +19,8 @@ from ..data.bank import Bank
 from ..evaluation.intervals import enough_tasks, over_images, over_tasks
 from ..papers import published_table
 from ..samplers import TaskSpec, draw_tasks, join_tasks
-from .realistic import drawn_tasks, half_width_over, method_rows
+from ..evaluation.compare import half_over
+from .realistic import drawn_tasks, method_rows
 
 # %% ../../nbs/api/850_studies_noise.ipynb #b76623a2
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def _width_row(s, data, device, most):
     drawn, labels = drawn_tasks(s.features, data, _spec(s), most, s.seed)
     x = [_accuracy(s, data, m, most, device) for m in (first, second) if m]
     x, drawn = (x[0] - x[1] if second else x[0])[:s.tasks], _first(drawn, s.tasks)
-    over = {f"over_{unit}": half_width_over(x, drawn, labels, unit) for unit in ("image", "class")}
+    over = {f"over_{unit}": half_over(x, drawn, labels, unit)[0] for unit in ("image", "class")}
     return dict(score=x.mean(), over_task=over_tasks(x).half, **over, classes=len(labels.unique()),
                 enough=bool(enough_tasks(x, drawn, labels)))
 

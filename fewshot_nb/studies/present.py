@@ -20,7 +20,8 @@ from ..inference.beyond import PADDLE
 from ..inference.prior_transductive import VisionEMDirichlet
 from ..samplers import TaskSpec
 from .named_features import named_features
-from .realistic import drawn_tasks, half_width_over, method_rows
+from ..evaluation.compare import half_over
+from .realistic import drawn_tasks, method_rows
 
 # %% ../../nbs/api/855_studies_present.ipynb #0af33998
 KNOWLEDGE = ("published", "unknown", "unknown way", "oracle", "formula")
@@ -154,7 +155,7 @@ def _formula(s):
 # %% ../../nbs/api/855_studies_present.ipynb #5c18c577
 def _difference(name, a, b, drawn, labels):
     "A paired difference as columns."
-    half = half_width_over(a - b, drawn, labels, "class")
+    half = half_over(a - b, drawn, labels, "class")[0]
     return {name: (a - b).mean(), f"{name}_over_class": half}
 
 # long: a column after the other

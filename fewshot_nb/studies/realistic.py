@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['METHOD_VARIANTS', 'INDUCTIVE_METHODS', 'PUBLISHED_METHODS', 'OUR_NETWORKS', 'realistic_methods', 'method_variant',
            'shown_features', 'rows_by_backbone', 'n_query_of', 'quiet_redraws', 'method_rows', 'drawn_tasks',
-           'features_content', 'RealisticSettings', 'realistic_row', 'half_width_over', 'AlphaSweepSettings',
-           'alpha_sweep_row', 'ImbalanceSettings', 'imbalance_row', 'no_data', 'DirichletSettings', 'dirichlet_row',
-           'EntropySettings', 'entropy_row']
+           'features_content', 'RealisticSettings', 'realistic_row', 'AlphaSweepSettings', 'alpha_sweep_row',
+           'ImbalanceSettings', 'imbalance_row', 'no_data', 'DirichletSettings', 'dirichlet_row', 'EntropySettings',
+           'entropy_row']
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #5dc3aab6
 import contextlib, dataclasses, functools, warnings
@@ -256,16 +256,7 @@ def _paired(name, a, b, drawn=None, units=("image", "class")):
 def _over_units(name, x, drawn, units=("image", "class")):
     "Half widths of a mean over tasks, as columns by unit."
     tasks, labels = drawn
-    return {f"{name}_over_{unit}": half_width_over(x, tasks, labels, unit) for unit in units}
-
-def half_width_over(
-    x,  # (task,) a score
-    tasks,  # of these scores
-    labels,  # of the samples of their bank
-    unit: str,  # "image" or "class"
-) -> float:
-    "A half width; NaN where a task takes every image of a class, or every class: then none can be left out."
-    return half_over(x, tasks, labels, unit)[0]
+    return {f"{name}_over_{unit}": half_over(x, tasks, labels, unit)[0] for unit in units}
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #6aa9fffb
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from ..inference.oversampling import Oversampled
 from ..inference.uneven import PriorCorrected, weighted
 from ..samplers import TaskSpec, rectangles
 from .named_features import kept_features
-from .realistic import drawn_tasks, half_width_over
+from ..evaluation.compare import half_over
+from .realistic import drawn_tasks
 
 # %% ../../nbs/api/860_studies_support.ipynb #e5637702
 HANDLINGS = ("as it is", "oversampled", "weighted", "corrected")
@@ -91,7 +92,7 @@ def support_answers(
 # %% ../../nbs/api/860_studies_support.ipynb #94b3adc5
 def _column(name, x, drawn):
     "A mean over tasks and half of its interval over classes, as columns."
-    return {name: float(x.mean()), f"{name}_over_class": half_width_over(x, *drawn, "class")}
+    return {name: float(x.mean()), f"{name}_over_class": half_over(x, *drawn, "class")[0]}
 
 def _beside_the_middle(s, x, ask):
     "How far the mean over several ways is from tasks of the way in their middle; the interval is over tasks."
