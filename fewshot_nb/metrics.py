@@ -366,14 +366,14 @@ def _diversity_rows(measures):
                        se=(d.std()/len(d)**.5).item(), n=len(d)) for name, d in measures.items()]
 
 def _recognizability_rows(f, critics, way, queries, seed):
-    "Recognizability with the prototypes of each critic, exact (H2) and sampled."
+    "Recognizability with the prototypes of each critic, exact (two readings of H2) and sampled."
     rows, classes = [], len(f["proto_net"])
-    for claim, support in [("H2a", "simclr"), ("H2b", "proto_net")]:
+    for support in ("simclr", "proto_net"):
         first = features_at(f["proto_net"], prototype_index(f[support]))
         for method in ("exact", "sampled"):
             r = plane_position(f, first, critics, way=way, method=method, queries=queries, seed=seed)[1]
             quantity = f"human recognizability %, {support} prototypes, {method}"
-            rows.append(_human_row(claim if method == "exact" else None, quantity, 100*r.mean, se=100*r.se,
+            rows.append(_human_row("H2" if method == "exact" else None, quantity, 100*r.mean, se=100*r.se,
                                    n=r.tasks or classes))
     return rows
 
@@ -397,7 +397,7 @@ def human_claims(
     rows: pd.DataFrame,  # of `human_rows`
 ) -> dict:
     """Measures for `claims.judge_measures('generation', ...)`: id of a claim -> number, or the list
-    of numbers it is about (D1, D2)."""
+    of numbers it is about (D1, D2); of two readings (H2) the first."""
     found = {c: g.tolist() for c, g in rows.dropna(subset="claim").groupby("claim").value}
     found = {c: v if c in ("D1", "D2") else v[0] for c, v in found.items()}
     found.pop("H6r", None)  # the paper gives no R2 for it

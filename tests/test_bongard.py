@@ -3,7 +3,6 @@ same problems for ever."""
 import functools
 import hashlib
 import json
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -110,28 +109,26 @@ def test_a_picture_alone_does_not_tell_its_side(source, request):
     """Strokes, scale, place, heading and ink of single pictures: a shallow learner stays at chance,
     and finds the leak of careless draws."""
     folder = None if source == "own" else str(request.getfixturevalue("shared")/"data"/"bongard_logo")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for some in (five_abstract(folder), basic_problems(600, 3, folder)):
-            x = picture_nuisances(some)
-            for columns in (x[:, :11], x[:, :5], x[:, 5:10], x[:, 10:11]):
-                share, half = side_told(columns)
-                assert abs(share - 50) < 2*half, (some.names[0], share, half)
-            dressed = (x[:, 4] > 0).reshape(-1, 2, 7).sum(2)
-            # all strokes of a dressed shape may be normal by chance
-            assert np.abs(dressed[:, 0] - dressed[:, 1]).mean() < .3 and 0 < dressed.mean() < 7
-        known, rows = source_shapes(shape_source(folder)), []
-        for concept in valid_concepts(shape_source(folder))[0]*4:
-            value = attribute_values(known)[concept[0]]
-            rows.append(
-                np.concatenate(
-                    [rng(len(rows), "careless").choice(np.flatnonzero(value == v), 7, replace=False)
-                     for v in (0, 1)]
-                )
+    for some in (five_abstract(folder), basic_problems(600, 3, folder)):
+        x = picture_nuisances(some)
+        for columns in (x[:, :11], x[:, :5], x[:, 5:10], x[:, 10:11]):
+            share, half = side_told(columns)
+            assert abs(share - 50) < 2*half, (some.names[0], share, half)
+        dressed = (x[:, 4] > 0).reshape(-1, 2, 7).sum(2)
+        # all strokes of a dressed shape may be normal by chance
+        assert np.abs(dressed[:, 0] - dressed[:, 1]).mean() < .3 and 0 < dressed.mean() < 7
+    known, rows = source_shapes(shape_source(folder)), []
+    for concept in valid_concepts(shape_source(folder))[0]*4:
+        value = attribute_values(known)[concept[0]]
+        rows.append(
+            np.concatenate(
+                [rng(len(rows), "careless").choice(np.flatnonzero(value == v), 7, replace=False)
+                 for v in (0, 1)]
             )
-        careless = shape_pictures(rng(0, "careless"), known, np.concatenate(rows)[:, None], 150., 320., {})
-        share, half = side_told(picture_nuisances(replace(some, pictures=careless))[:, :11])
-        assert share - half > 51, (share, half)
+        )
+    careless = shape_pictures(rng(0, "careless"), known, np.concatenate(rows)[:, None], 150., 320., {})
+    share, half = side_told(picture_nuisances(replace(some, pictures=careless))[:, :11])
+    assert share - half > 51, (share, half)
 
 def test_both_shapes_of_a_pair_are_replaced_by_shapes_as_fit_for_strokes():
     some = basic_problems(700, 2)
@@ -180,10 +177,8 @@ def test_held_out_concepts_are_nowhere_in_training():
 
 def test_the_official_shapes_make_the_same_benchmark(shared):
     folder = str(shared/"data"/"bongard_logo")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check_split(shape_source(folder))
-        known, some = official_shapes(folder), abstract_problems(1, 0, folder, ["necked"])
+    check_split(shape_source(folder))
+    known, some = official_shapes(folder), abstract_problems(1, 0, folder, ["necked"])
     plain = [tuple(replace(a, stroke="normal") for a in picture[0]) for picture in images(some)]
     value = dict(zip(known.actions, attribute_values(known)["necked"]))
     assert [value[s] for s in plain] == [0]*7 + [1]*7
@@ -290,11 +285,9 @@ def test_the_novel_attribute_is_the_released_one(shared):
     "The rarest attribute was taken: has_straight_line on the official table, by the order of a dictionary."
     from fewshot_nb.data.bongard.benchmark import novel_attribute
     folder = str(shared/"data"/"bongard_logo")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        single, pairs = valid_concepts(shape_source(folder))
-        assert novel_attribute(single, pairs) == "has_eight_straight_lines"
-        assert held_out_concepts(rng(0, "bongard"), single, pairs)[3] == "has_eight_straight_lines"
+    single, pairs = valid_concepts(shape_source(folder))
+    assert novel_attribute(single, pairs) == "has_eight_straight_lines"
+    assert held_out_concepts(rng(0, "bongard"), single, pairs)[3] == "has_eight_straight_lines"
 
 @pytest.mark.parametrize("source", ["own", "official"])
 def test_programs_of_single_pictures_are_evened_out(source, request):
@@ -302,9 +295,7 @@ def test_programs_of_single_pictures_are_evened_out(source, request):
     programs sorted 56.4 (own) and 58.7 % (official) of these pictures."""
     from fewshot_nb.data.bongard.nuisance import program_statistics
     folder = None if source == "own" else str(request.getfixturevalue("shared")/"data"/"bongard_logo")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ours, paper = five_abstract(folder), abstract_problems(5, 3, folder, balanced=False)
+    ours, paper = five_abstract(folder), abstract_problems(5, 3, folder, balanced=False)
     told, half = side_told(program_statistics(ours))
     assert told < 54 < side_told(program_statistics(paper))[0] - 2, told
     assert np.array_equal(picture_nuisances(ours)[:, 11:], program_statistics(ours))

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import resource
 import subprocess
 import sys
@@ -81,6 +82,30 @@ def test_a_choice_says_of_how_many(said, ledger, args, whose):
     assert chosen < every and head.startswith(f"{chosen} of the {every} claims of {whose},")
 
 
+def test_one_paper_has_no_lines_below_its_kinds(said):
+    "Each line stood twice, and one paper took turns with itself."
+    one, every = said("--paper", "transductive"), said()
+    counts = one.split("\n\n")[1].splitlines()[3:]  # below the heads
+    assert counts and all(line.startswith(EVIDENCE) for line in counts)
+    assert "papers in turn" in every and "papers in turn" not in one and "failure and a success in turn" in one
+
+def test_one_set_of_words_for_what_became_of_claims(said):
+    out = said()
+    assert out.splitlines()[5].split() == [
+        *["hold", "do", "not"]*2, "agree", "do", "not", "cided", "part", "rable", "ged", "tried"]
+    assert "elsewhere" not in out and "not measured" not in out and "by the evidence that they ask for" in out
+
+@pytest.mark.parametrize("args, words", [
+    (("--paper", "omniglot"), "(published 10.7; counts within ± 20 %, chosen by us)"),
+    (("--paper", "transductive"), "(asked: at least 18)"),
+    (("--paper", "fewshot_nb"), "(expected at least 10)")])
+def test_what_nobody_published_is_not_told_as_published(said, args, words):
+    "Tolerances, bounds and claims of our own were all told as '(published ...)'."
+    out = " ".join(said(*args).split())
+    assert words in out
+    assert not re.search(r"\(published (at |> |< |\d+ to |falls|rises|[^;)]* ± )", out), out
+    assert "(published" not in out or "fewshot_nb" not in args
+
 @pytest.mark.parametrize("width", [40, 80, 132])
 def test_lines_break_at_words(said, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -102,6 +127,8 @@ def test_names_that_a_person_would_try(said, name, paper):
 
 @pytest.mark.parametrize("args, words", [
     (["--paper", "generations"], "Unknown paper 'generations': did you mean generation"),
+    (["--paper", "bogard"], "Unknown paper 'bogard': did you mean bongard?"),  # nor "ours", nor what else it is called
+    (["--paper", "foo"], "choose one of generation, transductive, omniglot, bongard, stability, fewshot_nb."),
     (["--verdict", "reproducd"], "Unknown verdict 'reproducd': did you mean reproduced"),
     (["--kind", "train"], "Unknown kind 'train': did you mean trained"),
     (["--experiment", "bta"], "Unknown experiment 'exp_bta': did you mean exp_beta"),
@@ -116,7 +143,7 @@ def test_choices(said, ledger):
     assert {r["experiment"] for r in of("--experiment", "beta")} == {"exp_beta"}
     assert {r["evidence"] for r in of("--kind", "parity")} == {"parity"}
     assert {r["kind"] for r in of("--kind", "order")} == {"order"}
-    assert {r["verdict"] for r in of("--verdict", "not measured")} == {"not measured"}
+    assert {r["verdict"] for r in of("--verdict", "not tried")} == {"not tried"}
     every = {r["verdict"] for r in leading_rows(ledger)}
     assert {r["verdict"] for r in of("--verdict", "not judged")} == {v for v in every if v.startswith("not judged")}
     for gate in (v for v in every if v.startswith("not judged: ")):
@@ -145,9 +172,9 @@ def test_failures_stand_as_high_as_successes(ledger):
     rows = leading_rows(ledger)
     told = telling_rows(rows)
     answers = [answer_of(r["verdict"]) for r in told]
-    with_noes = {r["paper"] for r in rows if answer_of(r["verdict"]) == "no"}
+    failing = {r["paper"] for r in rows if answer_of(r["verdict"]) == "do not"}
     assert len(told) == 10 and {r["paper"] for r in told[:5]} == set(SHORT_NAMES)
-    assert answers[:5].count("no") == len(with_noes)
+    assert answers[:5].count("do not") == len(failing)
 
 
 def test_plain_when_piped_and_coloured_on_a_terminal():

@@ -75,8 +75,15 @@ def test_headlines_are_counted(committed, rows):
     for paper in SHORT_NAMES:
         said = committed.find(id=paper).select_one(".cl-says").text
         counts = collections.Counter(conclusion_of(r) for r in rows if r["paper"] == paper)
-        assert f"{counts['yes']} survive" in said and f"{counts['no']} do not" in said
-        assert f"{counts['open']} could not be judged here" in said
+        assert f"{counts['hold']} hold" in said and f"{counts['do not']} do not" in said
+        assert f"{counts['open']} are open" in said
+
+def test_a_tolerance_is_not_told_as_published(rows):
+    "The page said that the paper has '10.7 ± 20%'."
+    row = next(r for r in rows if r["id"] == "T20-1")
+    assert "<dt>published<dd>10.7; counts within ± 20 %, chosen by us (README table)" in page.claim_row(row)
+    row = next(r for r in rows if (r["paper"], r["id"]) == ("alpha_tim", "V2"))
+    assert "<dt>asked<dd>at least 18 (sec 6.1)" in page.claim_row(row)
 
 
 def test_the_chart_can_be_heard(committed):

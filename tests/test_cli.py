@@ -1,5 +1,5 @@
 "The command line says one sentence and ends with exit code 1 where input is wrong, before any work."
-import json, os, resource, shutil, tarfile, time, warnings
+import json, os, re, resource, shutil, tarfile, time, warnings
 
 import numpy as np, pytest
 from PIL import Image
@@ -289,7 +289,7 @@ def test_parts_cut_short_or_foreign_are_named_and_set_aside(said, tmp_path, monk
     paths[0].write_bytes(paths[0].read_bytes()[:-100])
     shutil.copy(Results(tmp_path/"b", "exp_other", 1, ["x"]).write([dict(x=1)]), results.folder/"stranger.parquet")
     out, notes = said("results", "exp_beta", "--out", tmp_path, "--to", tmp_path/"all.csv")
-    assert "1 rows" in out and paths[0].name in notes and "stranger.parquet" in notes and "not merged" in notes
+    assert "1 row: " in out and paths[0].name in notes and "stranger.parquet" in notes and "not merged" in notes
     assert {p.name for p in results.folder.glob("*.aside")} == {paths[0].name + ".aside", "stranger.parquet.aside"}
 
 # --- what goes well
@@ -298,21 +298,23 @@ def test_dry_run_tells_jobs_and_hours(said, tmp_path):
     rows_of_beta(tmp_path)
     out, _ = said("reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path, "--dry-run", "--profile", "smoke")
     assert "exp_beta-smoke-glyphs-0001: beta=5.0 seed=0" in out and "0000" not in out
-    *_, last, total = out.splitlines()  # of experiments, and of all
-    last = last.split()
-    assert total == "total: 1 job, 40 s"
-    assert last[:5] == ["exp_beta", "2", "1", "1", "0.011"] and "smoke on" in out  # 40 s
+    *_, head, of_beta, measured, total = out.splitlines()
+    assert total == "total: 1 job, 40 s" and of_beta.split()[:5] == ["exp_beta", "2", "1", "1", "0.011"]  # 40 s
+    assert re.fullmatch(r"measured on .+, \d+ cores?: exp_beta \(smoke\)", measured)  # a machine stands once, below
+    assert "measured" not in head and max(len(head), len(of_beta)) < 80
     out, _ = said(
         "reproduce", "exp_beta", "--data", "glyphs", "--out", tmp_path, "--dry-run", "--profile",
         "paper", "--jobs", "4")
     assert out.count("exp_beta-paper-glyphs-") == 60
-    hours = float(out.splitlines()[-2].split()[4])
+    line, = [line for line in out.splitlines() if line.split()[:1] == ["exp_beta"]]
+    hours, petaflop = (float(v.replace(",", "")) for v in line.split()[4:])
     from fewshot_nb.studies.generators import generator_flops as work
     e = experiments.find_experiment("exp_beta")
     committed = committed_rows("exp_beta").to_dict("records")  # no row of this profile: all rows say what work costs
     seconds = 40 + sum(row["seconds"] for row in committed)
     done = work(e.grid("smoke")[0]) + sum(map(work, committed))
     assert hours == pytest.approx(seconds/3600/4*sum(map(work, e.grid("paper")))/done, rel=1e-3)
+    assert petaflop == pytest.approx(sum(map(work, e.grid("paper")))/1e15, rel=1e-2) and f"{petaflop:,.0f}" in line
 
 def test_the_list_and_the_ledger(said, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")  # nothing wraps
@@ -325,6 +327,7 @@ def test_the_list_and_the_ledger(said, monkeypatch):
     assert one == "random class proportions (laptop)"
     out, _ = said("list", "--evidence")
     assert all(name in out for name in names) and "Fig. 4b" in out and "evidence: " in out
+    assert not re.search(r"\b1 (rows|cores)\b", out) and ", 1 core, " in out
     out, _ = said("claims", "--paper", "generation", "--all")
     assert "generation/A3t" in out and "reproduced" in out
     out, _ = said("claims", "--paper", "generation", "--format", "json")

@@ -481,7 +481,7 @@ def test_badges_on_the_front_page_are_true():
     found = headline_counts(r for paper in PAPERS for r in ledger(paper).to_dict("records"))
     assert badges["python"] == f"{config['DEFAULT']['min_python']} or later"
     assert badges["license"] == "Apache-2.0" and config["DEFAULT"]["license"] == "apache2"
-    assert badges["claims"] == f"{found['yes']} hold, {found['no']} do not, {found['open']} open"
+    assert badges["claims"] == f"{found['hold']} hold, {found['do not']} do not, {found['open']} open"
     for name, says in badges.items():
         assert f'aria-label="{name}: {says}"' in (root/f"nbs/images/badge-{name}.svg").read_text(encoding="utf-8")
 
@@ -719,10 +719,10 @@ def contrast(one, other):
     return (high + .05)/(low + .05)
 
 def test_verdicts_stand_out_on_a_dark_page():
-    "By 3 to 1 from the ground; numerals on them by 4.5, but for *not measured*, which is no filled box."
+    "By 3 to 1 from the ground; numerals on them by 4.5, but for *not tried*, which is no filled box."
     from fewshot_nb.claims.judge import VERDICT_COLOURS
     css = (root/"nbs/styles.css").read_text(encoding="utf-8")
     lit = dict(re.findall(r'\[style\*="(#\w+)"\] \{ --lit: (#\w+); \}', css))
     for verdict, colour in VERDICT_COLOURS.items():
         assert contrast(lit[colour], "#272b30") >= 3, verdict
-        assert verdict == "not measured" or contrast(lit[colour], "white") >= 4.5, verdict
+        assert verdict == "not tried" or contrast(lit[colour], "white") >= 4.5, verdict

@@ -126,7 +126,8 @@ def test_several_files_are_compared(tmp_path, monkeypatch):
 BAD = [
     (["evaluate", "two.npz"], "two.npz has several arrays that may be the features, a (400, 12), b (400, 12)"),
     (["evaluate", "tiny-tierd-rn12"], "did you mean tiny-tiered-rn12?"), (["evaluate", "nosuch"], "give a file (.npz"),
-    (["evaluate", "bare.npy"], "bare.npy has no labels"), (["evaluate", "bare.npy", "--labels", "no.txt"], "no file"),
+    (["evaluate", "bare.npy"], "bare.npy has no labels: give a file of them with --labels."),
+    (["evaluate", "bare.npy", "--labels", "no.txt"], "no file"),
     (["evaluate", "."], "'.' is a folder, not a file of features: make one of its images with fewshot_nb embed."),
     (["evaluate", "f.npz", "--protocol", "omniglot"], "write fewshot_nb omniglot EMBEDDING"),
     (["evaluate", "f.npz", "--sort", "acuracy"], "did you mean accuracy"),

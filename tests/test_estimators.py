@@ -197,6 +197,23 @@ def test_scores_are_of_labels_of_one_kind():
     with pytest.raises(InputError, match="The labels are text, such as 'a', but those of the support are numbers"):
         numbers.score(X, y)
 
+def test_what_fails_in_a_users_code_is_named_with_its_line(tmp_path, monkeypatch):
+    "One sentence with the last line of their own; the error itself is its cause."
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    X, y = clouds()
+    task = torch.as_tensor(X)[None].float(), torch.arange(60)[None] % 3, torch.as_tensor(X)[None].float()
+    (tmp_path/"mine_that_fails.py").write_text("def bad(s, y, q):\n    return 1/len(q[:0])\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as e: inference.method("mine_that_fails:bad")(*task)
+    assert str(e.value) == ("bad failed on a task with ZeroDivisionError: division by zero (in bad, line 2 of "
+                            "mine_that_fails.py): mend it, or leave it out.")
+    assert isinstance(e.value.__cause__, ZeroDivisionError)
+    class Picky(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y): raise ValueError("too\nfew.")
+        def predict(self, X): return X
+    with pytest.raises(InputError, match=r"failed on a task with ValueError: too few \(in fit, line \d+ of test_est"):
+        evaluate(bank(), Picky(), TaskSpec(n_query=20), 2)
+
 def test_a_single_query_is_refused_by_pt_map():
     m = inference.PTMAP()
     support, labels, query, _ = gaussian_tasks(3, n_query=6, dim=8)

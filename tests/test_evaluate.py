@@ -19,6 +19,7 @@ from fewshot_nb.cli.main import app
 from fewshot_nb.core import InputError
 from fewshot_nb.data.bank import Bank
 from fewshot_nb.data.features import Features, feature_bank, features
+from fewshot_nb.evaluation.calibration import Calibrated
 from fewshot_nb.evaluation.compare import compare_methods
 from fewshot_nb.evaluation.evaluate import chosen_methods, evaluate
 from fewshot_nb.evaluation.tuning import tune_method
@@ -91,6 +92,15 @@ BAD = {  # what a user may hand in, and what the sentence must say
         lambda: evaluate(cloud(), "simpleshot", FOUR, base_mean=np.ones(5)),
         r"base_mean has the shape \(5,\)"),
     "no tasks": (lambda: evaluate(cloud(), "protonet", FOUR, n_tasks=0), "n_tasks=0"),
+    "one query for PT-MAP": (
+        lambda: evaluate(cloud(), ["protonet", "pt-map"], TaskSpec(way=4, n_query=1, marginal="dirichlet(2)")),
+        "pt-map needs 2 queries in a task or more, but n_query=1"),
+    "one query for PT-MAP at a temperature": (
+        lambda: evaluate(cloud(), {"warm": Calibrated(inference.PTMAP(), 2.)}, TaskSpec(n_query=1, marginal=[1]+[0]*4)),
+        "warm needs 2 queries in a task or more, but n_query=1"),
+    "queries that balanced twins cannot share": (
+        lambda: evaluate(cloud(), "protonet", TaskSpec(way=4, n_query=22, marginal="dirichlet(2)"), change=True),
+        r"by way=4 classes in the balanced tasks beside these: take n_query=24 \(--queries 24\), or leave them out"),
     "unknown protocol": (lambda: TaskSpec(protocol="disjiont"), "did you mean disjoint"),
     "images": (lambda: evaluate(Bank(torch.zeros(80, 1, 4, 4, dtype=torch.uint8), torch.arange(80)//20),
                                 "protonet", FOUR), "embed the images first"),
@@ -123,6 +133,9 @@ def test_a_corrupt_file_on_the_command_line(tmp_path, suffix, no_work):
         (["--methods", "all,zzz"], "Unknown method 'zzz'"), (["--methods", ","], "No method was given"),
         (["--methods", "nowhere:Mine"], "no module 'nowhere'"), (["--way", "0"], "way=0"),
         (["--shots", ","], "names no number"), (["--shots", "1,x"], "'x' must be whole numbers"),
+        (["--shots", "-1"], "'-1' must be whole numbers, 1 or more"), (["--shots", "1 5"], "leave off the quotes"),
+        (["--queries", "1", "--no-change"], "pt-map needs 2 queries"),
+        (["--methods", "mine.py:f"], "leave off .py, mine:f"),
         (["--device", "cpu:"], "number after the colon"), (["--seed", "9223372036854775808"], "below 2**63"),
         (["--seed", "-3"], "seed=-3")],
 )
@@ -158,7 +171,8 @@ def test_odd_banks_give_numbers(case):
     rows = evaluate(bank, methods, **asked)
     assert set(rows.method) == set(methods) and len(rows) == 2*len(methods)
     if len(methods) < len(inference.METHODS):  # a single query is its mean, so PT-MAP would answer at chance
-        with pytest.raises(InputError, match="pt-map knows them by how they differ"): evaluate(bank, "all", **asked)
+        with pytest.raises(InputError, match="pt-map needs 2 queries in a task or more, but n_query=1"):
+            evaluate(bank, "all", **asked)
     scores = rows[["accuracy", "balanced_accuracy", "macro_f1"]]
     assert scores.notna().all().all() and scores.ge(0).all().all() and scores.le(1).all().all()
     assert compare_methods(rows).accuracy.notna().all()
@@ -499,6 +513,12 @@ def test_one_task_has_no_interval_and_no_best():
     assert set(table.marks) == {""} and "nan" not in table.text(200) and "±" not in table.text(200)
     assert "one task: no intervals, and no method is told from another" in table.notes
     assert table.title.endswith(", 1 task")
+
+def test_one_line_is_not_the_best_of_its_table():
+    from fewshot_nb.evaluation.front import evaluate_features
+    table = evaluate_features(cloud(), methods="simpleshot", shots=1, n_query=15, n_tasks=20).tables[0]
+    assert table.marks == ("",) and "vs. inductive" not in table.words
+    assert not any("best" in form for form in (table.text(200), table.markdown(), table.html(), table.latex()))
 
 def test_few_tasks_give_no_verdict_on_new_classes():
     "The interval over classes wanders while tasks are few: a footnote says so; from 1,000 on there is a verdict."

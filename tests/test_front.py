@@ -86,6 +86,46 @@ def test_backbones_are_compared_on_the_same_tasks():
     assert len(figure.axes) == 1 and [t.get_text() for t in legend.get_texts()][0] == "better"
     assert all(inside.containsx(x) for t in legend.get_texts() for x in t.get_window_extent().intervalx)
 
+def test_no_backbone_is_left_out_and_the_runner_up_is_named(monkeypatch):
+    "Long names become letters where they have no room; columns that are empty in all lines are no columns."
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ["resnet50_imagenet1k", "dinov2_vitb14_reg_features", "clip_vitb32_openai"]
+    for n in (2, 3):
+        some = {b: cloud(2. + i) for i, b in enumerate(names[:n])}
+        c = fs.compare(some, WORDS, n_query=100, **FAST | dict(n_tasks=300))
+        table, text = c.tables[0], c.tables[0].text()
+        head = next(line for line in text.splitlines() if line.startswith("method"))
+        assert head.split()[1:n + 1] == list("ABC")[:n] and "A: resnet50_imagenet1k, B: dinov2" in text
+        assert "holds for" in head and "± classes" in head and max(map(len, text.splitlines())) <= 80
+        assert all(f"<th>{b} (%)</th>" in table.html() for b in names[:n])
+        assert table.words.ahead.str.contains(" over ").eq(n == 3).all()
+        assert "± images" not in table.words  # no line has it: its tasks use every image of a class
+        assert "± images unknown: some task uses every image of a class, so none can be left out: lower n_query or sh" \
+            in " ".join(text.split())
+
+def test_footnotes_go_with_their_columns():
+    "A page of eight columns names those that it leaves out, and says nothing more of them."
+    t = fs.evaluate(X, WORDS, images=True, calibration=True, way=3, n_query=15, **FAST | dict(n_tasks=20)).tables[0]
+    assert "no room for: s / 1,000, macro-F1" in t.html() and t.html().count("<th>") == 8
+    c = fs.compare({"a": cloud(2.), "b": cloud(3.), "c": cloud(4.)}, WORDS, way=3, n_query=15, **FAST).tables[0]
+    rough = [f"± {unit} is rough: 40 tasks" for unit in ("images", "classes")]
+    assert [r in c.text(200) for r in rough] == [r.split(" is")[0] in c.words for r in rough] and rough[1] in c.html()
+    narrow = c.text(60)
+    lost = narrow.split("no room for: ")[1]
+    assert lost.startswith("± tasks") and not any(r in narrow for r in rough if r.split(" is")[0] in lost)
+
+def test_what_an_earlier_version_called_otherwise_is_told():
+    for call, now in [(lambda: fs.evaluate(X, WORDS, balanced=False, **FAST), "give change=False"),
+                      (lambda: fs.evaluate(X, WORDS, names=list("abcdefg"), **FAST), "give class_names="),
+                      (lambda: fs.compare({"a": X, "b": X}, WORDS, names={}, **FAST), "give image_names="),
+                      (lambda: fs.compare({"a": X, "b": X}, WORDS, balanced=True, **FAST), "change=, which compares")]:
+        with pytest.raises(InputError, match="There is no (names|balanced)= any more") as e: call()
+        assert now in str(e.value) and str(e.value).endswith(".")
+
+def test_the_usual_number_of_queries_fits_any_way():
+    for way, n in ((2, 76), (5, 75), (7, 77)):
+        assert set(fs.evaluate(X, WORDS, way=way, **FAST | dict(n_tasks=5)).tasks.n_query) == {n}
+
 BAD = {
     "no labels": (lambda: fs.evaluate(X), "labels are missing"),
     "unlabelled rows": (lambda: fs.evaluate(X, [None, *WORDS[1:]]), "1 row without a label"),
@@ -101,6 +141,12 @@ BAD = {
     "other order": (lambda: fs.compare({"a": (X, WORDS), "b": (X, WORDS[::-1])}), "Row 0 is 'ant' in a and 'gnu' in b"),
     "within groups that are not there": (
         lambda: fs.evaluate(X, WORDS, within="kind", **FAST), "all are in one: give groups"),
+    "no features": (lambda: fs.evaluate(None, WORDS), "X is missing: give features"),
+    "no features of one": (lambda: fs.compare({"a": X, "b": None}, WORDS), "The features of b are missing"),
+    "one base for several": (lambda: fs.compare({"a": X, "b": X}, WORDS, base=X), "base is ndarray, but each backbone"),
+    "one name twice": (lambda: fs.compare({1: X, "1": X}, WORDS), "1 and '1' are one name"),
+    "queries that balanced tasks cannot share": (
+        lambda: fs.evaluate(X, WORDS, way=2, n_query=75, **FAST), "take n_query=76 .*change=False"),
     "a split without a file": (lambda: fs.evaluate(X, WORDS, split="grocery"), "split= is for a file"),
 }
 

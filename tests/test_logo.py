@@ -189,10 +189,10 @@ SECOND = ["symmetric", "self_transposed", "has_acute_angle", "has_obtuse_angle",
           "exist_sector", "exist_regular"]
 
 def test_geometry_agrees_with_the_official_table(shared):
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # its one slip is known
         theirs = official_shapes(shared/"data"/"bongard_logo")
-    assert len(said) == 1 and "exist_triangle_three_lines4 has unbalanced_two = 10" in str(said[0].message)
+    assert theirs.has("unbalanced_two")[theirs.names.index("exist_triangle_three_lines4")] == -1
     assert len(theirs) == 627 and theirs.stamp.sum() == 312 and sum(map(len, theirs.actions)) == 2804 + 641
     table = label_agreement(theirs)
     assert (table.agree[FIRST] >= .97).all(), table.agree[FIRST]
@@ -200,8 +200,6 @@ def test_geometry_agrees_with_the_official_table(shared):
     assert (table.agree.drop(FIRST + SECOND) >= .95).all()
 
 def test_the_official_strings_of_the_official_shapes(shared):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for s in official_shapes(shared/"data").actions:
-            texts = [str(a) for a in s]
-            assert [str(a) for a in parse_shape(texts)] == texts
+    for s in official_shapes(shared/"data").actions:
+        texts = [str(a) for a in s]
+        assert [str(a) for a in parse_shape(texts)] == texts

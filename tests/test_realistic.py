@@ -89,6 +89,19 @@ def test_every_method_and_cell_is_handed_over(cells):
     found = realistic_claims.realistic_measures(cells)
     assert len(found["V1"].value) >= 6 and len(found["V6"].value) == 4 and len(found["V26"].value) == 6
 
+def test_shots_of_opposite_sign_are_not_pooled():
+    "V11 'does not hold here' by a mean of 11 points for the claim with one shot and 6 to 12 against it with more."
+    every = committed_rows("exp_realistic").dropna(subset="accuracy").query("profile != 'ten_thousand'")
+    for profile, rows in every.groupby("profile"):
+        measure = realistic_claims.realistic_measures(rows)["V11"]
+        told = judge_measures("alpha_tim", {"V11": measure}, data="banks", profile=profile).iloc[0]
+        assert told.verdict == "undecided", profile
+        if profile in ("photographs", "own_caltech"):
+            assert "it holds with 1 shot, does not hold with 5, 10, 20 shots" in told.why, told.why
+    five = every[(every["shot"] == 5) & (every.profile == "photographs")]
+    alone = judge_measures("alpha_tim", {"V11": realistic_claims.marginal_measure(five)}, data="a", profile="b")
+    assert alone.verdict.item() == "does not hold here"
+
 def test_a_share_of_cells_without_differences_is_not_sure():
     "Each cell by its own interval: one of six was called ahead in 14 % of worlds without any lead."
     draws = np.random.default_rng(0).normal(size=(400, 6))

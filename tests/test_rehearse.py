@@ -1,5 +1,5 @@
 """A rehearsal takes two steps of every kind of job, leaves no row and no checkpoint, and fails loudly."""
-import os, subprocess, sys
+import os, re, subprocess, sys
 from pathlib import Path
 
 import pandas as pd, pytest
@@ -121,6 +121,9 @@ def test_a_rehearsal_goes_on_where_it_was(tmp_path, monkeypatch):
         assert found.status.tolist() == [status] == pd.read_csv(keep).status.tolist()[-1:]
     monkeypatch.setattr(rehearsals, "_looked_at", None)  # what is good is not
     again = rehearsals.rehearse([toy(tmp_path, "works")[0]], "paper", keep=keep)
+    line = rehearsals.read_rehearsal(keep).iloc[-1]  # which says where it was made; a terminal knows
+    assert re.search(r"\d cores?$|NVIDIA", line.device) and re.fullmatch(r"\d{4}-\d\d-\d\d", line.day)
+    assert line.device not in rehearsals.rehearsal_text(again) and "commit" in line.index
     assert rehearsals.rehearsal_text(again) == rehearsals.rehearsal_text(found)
     keep.write_text("a,b\n")
     with pytest.raises(InputError, match="no table of a rehearsal"):

@@ -129,9 +129,10 @@ def test_a_failing_job_keeps_its_notebook_and_the_rest_goes_on(toy, capfd):
         "1 of 3 settings done, 2 jobs to do" in lines and "2/2 exp_toy-smoke-numbers-000" in lines
     )  # plain lines, no bar
 
-def test_a_profile_of_seconds_is_computed_and_drawn_in_one_run(toy):
+def test_a_profile_of_seconds_is_computed_and_drawn_in_one_run(toy, capfd):
     path, out = toy
     drawn = launch.reproduce([path], out=out, data="numbers", modules=["toy_bank"], whole=True)
+    assert "0 of 3 settings done, 1 job to do\n" in capfd.readouterr().err
     assert [p.name for p in (out/"exp_toy/jobs").iterdir()] == [Path(drawn[0]).name]
     assert experiments.find_experiment(path).results("smoke", "numbers", out).read().square.tolist() == [1, 4, 9]
     with pytest.raises(InputError, match="--whole computes on this machine: leave out --engine slurm"):

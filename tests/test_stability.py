@@ -10,9 +10,11 @@ import pytest
 import torch
 from scipy.stats import chi2, kstest
 
+from fewshot_nb.claims.judge import judge_measures
 from fewshot_nb.cli.main import main
 from fewshot_nb.engine import determinism
 from fewshot_nb.engine.determinism import tensor_fingerprint
+from fewshot_nb.engine.experiment import find_experiment
 from fewshot_nb.engine.results import committed_rows
 from fewshot_nb.models.core import parameter_count
 from fewshot_nb.studies import stability
@@ -404,3 +406,16 @@ def test_runs_of_24_epochs_and_the_best_of_many_say_nothing():
         wins += (pairs["normalised+search"] - pairs["normalised"]).mean() > 0
     assert 8 < wins < 32  # the mean of the best three of 24 beat the best three of 3 in 40 of 40
     assert found["T13"].gate.startswith("the grid ends at 24")
+
+def test_no_loss_is_lowest_after_the_last_epoch():
+    "T13 was told as epoch 86 [56, 116] of trainings that have a hundred."
+    rows = stability.named_settings(committed_rows("exp_protonet_search").query("profile == 'hours'"))
+    found = stability.search_measures(rows)
+    assert found["T13"].value.high == 100 and found["T13"].value.low == pytest.approx(55.78, abs=.01)
+    told = judge_measures("stability", found, data="tiny_tiered", profile="hours").set_index("id")
+    assert told.interval["T13"].endswith(", 100]") and told.verdict["T13"] == "does not hold here"
+    assert "a search of 3 configurations instead of 10" in told.why["T12"] and "search" not in told.why["T11"]
+
+def test_the_widest_search_is_the_profile_papers():
+    grid = pd.DataFrame(find_experiment("exp_protonet_search").grid("paper"))
+    assert grid.configuration[grid.configuration >= 0].nunique() == stability.SEARCHED

@@ -143,7 +143,7 @@ def gate_examples() -> pd.DataFrame:  # what happened, the first verdict, today'
 def _answer_then(verdicts):
     "What several verdicts on a claim said."
     answers = {answer_of(v) for v in verdicts}
-    return "yes and no" if {"yes", "no"} <= answers else next((a for a in ("yes", "no") if a in answers), "open")
+    return "both" if {"hold", "do not"} <= answers else next((a for a in ("hold", "do not") if a in answers), "open")
 
 def became(
     paper: str | None = None,  # one of `PAPERS`; None for all

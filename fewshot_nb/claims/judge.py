@@ -13,7 +13,7 @@ from .rules import (GATES, Estimate, Finding, apply_rule, as_measure, gate_verdi
                                      long_number, short_number)
 from . import trends  # noqa: F401, adds the rules for points
 from ..core import choose
-from ..papers import OWN_CLAIMS, published_claims, retired_claims
+from ..papers import OWN_CLAIMS, expectation_word, published_claims, retired_claims
 
 # %% ../../nbs/api/705_claims_judge.ipynb #47227199
 NEEDS = {
@@ -55,8 +55,13 @@ def _exact_text(text):
     "An expected number with thousands set apart; as it was typed below ten thousand."
     return long_number(text) if abs(float(text)) >= 1e4 else text.strip()
 
-def _value_text(expected, tolerance):
-    return f"{_exact_text(expected)} ± {tolerance if tolerance.endswith('%') else _exact_text(tolerance)}"
+_BASES = {"printed": "its last digit", "spread": "its printed spread", "figure": "as a figure can be read",
+          "margin": "chosen by us"}  # where a tolerance comes from
+
+def _value_text(expected, tolerance, basis=""):
+    "A number, and what counts as the same: no paper prints that."
+    width = tolerance.replace("%", " %") if tolerance.endswith("%") else _exact_text(tolerance)
+    return f"{_exact_text(expected)}; counts within ± {width}" + (f", {_BASES[basis]}" if basis else "")
 
 def _range_text(expected, tolerance):
     low, high = expected.split("..")
@@ -81,13 +86,14 @@ def _shape_text(expected, tolerance): return _relation_text(expected, "")
 def _linear_text(expected, tolerance): return f"R2 {_range_text(expected, tolerance)}"
 def _zero_text(expected, tolerance): return f"0 ± {tolerance}"
 
-_TEXTS = dict(value=_value_text, range=_range_text, linear=_linear_text, exact=_list_text, monotone=_monotone_text,
+_TEXTS = dict(range=_range_text, linear=_linear_text, exact=_list_text, monotone=_monotone_text,
               shape=_shape_text, negative=_zero_text, identity=_zero_text)
 
 def published_text(
     claim: dict,  # a line of `published_claims`
 ) -> str:
     "What a claim expects, in words."
+    if claim["kind"] == "value": return _value_text(claim["expected"], claim["tolerance"], claim.get("basis", ""))
     write = _TEXTS.get(claim["kind"], _relation_text)
     return write(claim["expected"], claim["tolerance"])
 
@@ -155,7 +161,7 @@ def judge_claim(
         verdict = "partly measured" if found.place != "outside" else verdict
     gate = _gate_of(claim, found, measure, here)
     verdict = gate_verdict(gate) or verdict
-    why = "; ".join(filter(None, [gate, parts, *found.reasons, apart]))
+    why = "; ".join(filter(None, [gate, parts, measure.remark, *found.reasons, apart]))
     return _verdict_row(claim, measure, found, verdict, why)
 
 # %% ../../nbs/api/705_claims_judge.ipynb #c11c69f5
@@ -163,7 +169,7 @@ VERDICT_COLOURS = {  # every verdict there is, in the order in which tables and 
     "reproduced": "#00664B", "holds here": "#27794A", "recomputation agrees": "#0072B2",
     "not reproduced": "#B03A00", "does not hold here": "#C2562D", "recomputation disagrees": "#8C2D6B",
     "undecided": "#8A6D00", "partly measured": "#4F6D8F", "not comparable": "#737373",
-    **dict.fromkeys([*GATES.values()], "#5F5F5F"), "not measured": "#8C8C8C"}
+    **dict.fromkeys([*GATES.values()], "#5F5F5F"), "not tried": "#8C8C8C"}
 
 # %% ../../nbs/api/705_claims_judge.ipynb #a1b2c706
 def claim_anchor(
@@ -199,6 +205,12 @@ def _everywhere(shared):
 
 def _joined(reasons): return "; ".join(reasons).replace("; <small>", " <small>")
 
+def _with_words(rows):
+    "The head above what was expected; where the rows differ in it, they say it themselves."
+    words = [expectation_word(r) for r in rows]
+    if len(set(words)) > 1: rows = [r | dict(published=f"{w}: {_plain(r, 'published')}") for r, w in zip(rows, words)]
+    return " or ".join(dict.fromkeys(words)), rows
+
 # %% ../../nbs/api/705_claims_judge.ipynb #00d023a4
 def _line(row, several, why, anchor=""):
     "A verdict as a row of the table; `several`: the name of the paper stands before the id."
@@ -221,14 +233,15 @@ class Verdicts(pd.DataFrame):
     def _repr_html_(self):
         if not {"paper", "id", "statement", "verdict"} <= set(self.columns):
             return super()._repr_html_()
-        several, rows = self.paper.nunique() > 1, self.to_dict("records")
+        several = self.paper.nunique() > 1
+        expected, rows = _with_words(self.to_dict("records"))
         first = {(r["paper"], r["id"]): i for i, r in reversed(list(enumerate(rows)))}
         linked = set(first.values()) if self.attrs.get("on_page") else ()
         reasons = [_reasons(r) for r in rows]
         shared = [x for x in reasons[0] if all(x in other for other in reasons)] if len(rows) > 1 else []
         whys = [_joined(x for x in mine if x not in shared) for mine in reasons]
         said = ["as above" if why and why == before else why for why, before in zip(whys, ["", *whys])]
-        titles = ["claim", "what it says", "published", "ours", "verdict", *["why, where"]*any(whys)]
+        titles = ["claim", "what it says", expected, "ours", "verdict", *["why, where"]*any(whys)]
         if not any(whys): said = [None]*len(rows)
         head = "".join(f'<th style="text-align:left">{h}</th>' for h in titles)
         body = "".join(_line(r, several, why, claim_anchor(r["paper"], r["id"]) if i in linked else "")

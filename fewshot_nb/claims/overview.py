@@ -16,28 +16,28 @@ SHORT_NAMES = {"generation": "generation", "alpha_tim": "transductive", "omniglo
                "bongard": "bongard", "stability": "stability"}  # paper -> its name where there is little room
 _CALLED = {  # paper -> what else people call it
     "generation": ("diversity", "recognizability", "one-shot-generation", "boutin"),
-    "alpha_tim": ("realistic", "imbalance", "dirichlet", "veilleux"),
-    "omniglot_eval": ("protocols", "omniglot-protocols", "valmadre"),
+    "alpha_tim": ("alpha-tim", "realistic", "imbalance", "dirichlet", "veilleux"),
+    "omniglot_eval": ("omniglot-eval", "protocols", "omniglot-protocols", "valmadre"),
     "bongard": ("bongard-logo", "logo", "nie"),
-    "stability": ("reproducibility", "determinism", "metric-based")}
+    "stability": ("reproducibility", "determinism", "metric-based"),
+    "fewshot_nb": ("fewshot-nb", "own", "ours")}
 
 def paper_named(
     name: str,  # a name of a paper in `PAPERS`, or another one: transductive, alpha-tim, protocols, diversity, ...
 ) -> str:  # in `PAPERS`, or "fewshot_nb" for our own claims
     "The paper that a person means."
-    known = {p.replace("_", "-"): p for p in SHORT_NAMES} | {short: p for p, short in SHORT_NAMES.items()}
-    known |= {other: p for p, others in _CALLED.items() for other in others}
-    known |= dict.fromkeys(["fewshot-nb", "own", "ours"], "fewshot_nb")
-    return choose(name.strip().lower().replace("_", "-").replace(" ", "-"), known, "paper")
+    name = name.strip().lower().replace("_", "-").replace(" ", "-")
+    known = {short: p for p, short in SHORT_NAMES.items()} | {o: p for p, others in _CALLED.items() for o in others}
+    return known[name] if name in known else choose(name, [*SHORT_NAMES.values(), "fewshot_nb"], "paper")
 
 # %% ../../nbs/api/727_claims_overview.ipynb #e584930a
-_ANSWERS = {"reproduced": "yes", "holds here": "yes", "recomputation agrees": "yes",
-            "not reproduced": "no", "does not hold here": "no", "recomputation disagrees": "no"}
+_ANSWERS = dict.fromkeys(["reproduced", "holds here", "recomputation agrees"], "hold")
+_ANSWERS |= dict.fromkeys(["not reproduced", "does not hold here", "recomputation disagrees"], "do not")
 
 def answer_of(
     verdict: str,  # its word: reproduced, holds here ...
-) -> str:  # "yes", "no" or "open"
-    "Whether a verdict says that a claim is true, that it is not, or neither."
+) -> str:  # "hold", "do not" or "open", as counts name it
+    "Whether a verdict says that a claim holds, that it does not, or neither."
     return _ANSWERS.get(verdict, "open")
 
 def verdict_group(
@@ -84,14 +84,14 @@ def _tier(row):
 _TRIED = ("undecided", "partly measured", "not judged")
 
 def _in_turn(rows):
-    "Rows of one paper: a no and a yes in turn, those that tell most first; then what was tried, then the rest."
+    "Rows of one paper: a failure and a success in turn, the most telling first; then what was tried, then the rest."
     rows = sorted(rows, key=_tier)
-    noes = [r for r in rows if answer_of(r["verdict"]) == "no"]
-    yeses = [r for r in rows if answer_of(r["verdict"]) == "yes" and _tier(r) < 4]
+    failures = [r for r in rows if answer_of(r["verdict"]) == "do not"]
+    successes = [r for r in rows if answer_of(r["verdict"]) == "hold" and _tier(r) < 4]
     tried = [r for r in rows if verdict_group(r["verdict"]) in _TRIED]
     found = []
-    for i in range(max(len(noes), len(yeses))):
-        found += noes[i:i + 1] + yeses[i:i + 1]
+    for i in range(max(len(failures), len(successes))):
+        found += failures[i:i + 1] + successes[i:i + 1]
     told = found + tried
     return told + [r for r in rows if all(r is not other for other in told)]
 
@@ -110,7 +110,7 @@ def telling_rows(
 # %% ../../nbs/api/727_claims_overview.ipynb #c72afcd4
 def conclusion_of(
     row: dict,  # a claim of the overview, by column
-) -> str:  # "yes", "no", "open", "printed", or "" for what is no conclusion
+) -> str:  # "hold", "do not", "open", "printed", or "" for what is no conclusion
     "What became of a conclusion."
     if row["evidence"] == "configuration":
         return ""
@@ -118,12 +118,12 @@ def conclusion_of(
 
 def headline_counts(
     rows: list[dict],  # one for each claim
-) -> Counter:  # "yes", "no", "open", "printed"
-    "How many conclusions survive, do not, could not be judged, and only check printed numbers against each other."
+) -> Counter:  # "hold", "do not", "open", "printed"
+    "How many conclusions hold, do not, are open, and only check printed numbers against each other."
     return Counter(filter(None, map(conclusion_of, rows)))
 
 def open_reasons(
     rows: list[dict],  # one for each claim
 ) -> list[tuple]:  # (verdict, how many), the most frequent first
-    "Why conclusions could not be judged."
+    "Why conclusions are open."
     return Counter(r["verdict"] for r in rows if conclusion_of(r) == "open").most_common()

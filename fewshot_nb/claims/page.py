@@ -14,9 +14,9 @@ from .judge import VERDICT_COLOURS, claim_anchor
 from .overview import (SHORT_NAMES, answer_of, conclusion_of, headline_counts, leading_rows,
                                         open_reasons, telling_rows, verdict_group, verdict_table)
 from .report import ledger
-from ..engine.experiment import experiments_folder, read_notebook
+from ..engine.experiment import experiments_folder, one_core, read_notebook
 from ..engine.results import evidence_folder, part_meta
-from ..papers import EVIDENCE, first_verdicts
+from ..papers import EVIDENCE, expectation_word, first_verdicts
 
 # %% ../../nbs/api/728_claims_page.ipynb #3545b5ca
 def page_rows() -> list[dict]:  # one for each claim, in the order of the ledger
@@ -32,9 +32,9 @@ _STRIPES = "repeating-linear-gradient(135deg,transparent 0 3px,rgba(255,255,255,
 
 def _fill(verdict):
     "How a box of a verdict is filled, as CSS."
-    if verdict == "not measured":
+    if verdict == "not tried":
         return f"box-shadow:inset 0 0 0 1px {_colour(verdict)};color:inherit"
-    stripes = f";background-image:{_STRIPES}" if answer_of(verdict) == "no" else ""
+    stripes = f";background-image:{_STRIPES}" if answer_of(verdict) == "do not" else ""
     return f"background:{_colour(verdict)}{stripes}"
 
 def _swatch(verdict): return f'<i class="cl-box" style="{_fill(verdict)}"></i>'
@@ -60,13 +60,13 @@ def _chart_text(table):
     "The chart in words, for who cannot see it."
     said = [f"{SHORT_NAMES[paper]}, {kind}: " + ", ".join(f"{n} {v}" for v, n in counts.most_common())
             for (kind, paper), counts in table.items()]
-    return "Claims by paper and kind of evidence. " + "; ".join(said) + "."
+    return "Claims by paper and by the kind of evidence that they ask for. " + "; ".join(said) + "."
 
 # %% ../../nbs/api/728_claims_page.ipynb #b179fe6e
 def claims_chart(
     rows: list[dict],  # as `page_rows` gives them
 ) -> HTML:
-    "Bars of claims by verdict, for each paper and kind of evidence, with the legend of colours."
+    "Bars of claims by verdict, for each paper and kind of evidence that is asked for, with the legend of colours."
     table = verdict_table(rows)
     scale = max(sum(c.values()) for c in table.values())
     lines = []
@@ -89,7 +89,7 @@ def _text(value):  # attributes stand in double quotes
 def _anchor(row): return claim_anchor(row["paper"], row["id"])
 
 def _false_pass(row):
-    "How often the rule would say yes if nothing were there."
+    "How often the rule would be met if nothing were there."
     rate = row.get("false_pass")
     return "" if rate is None else f"{100*rate:.2g} % without an effect"
 
@@ -122,8 +122,8 @@ def _origins(experiment):
         rows = pq.read_table(path, columns=["profile", "data"])
         made = part_meta(path)["provenance"][-1]
         for key in set(zip(*rows.to_pydict().values())):
-            device = made["device"].replace("(R)", "").replace(" Processor", "")  # it stands there 200 times
-            found[key] = (f"{rows.num_rows} rows, {device}, {made['start'][:10]}, "
+            device = one_core(made["device"]).replace("(R)", "").replace(" Processor", "")  # it stands there 200 times
+            found[key] = (f"{rows.num_rows:,} rows, {device}, {made['start'][:10]}, "
                           f"commit {(made.get('commit') or 'unknown')[:8]}")
     return found
 
@@ -138,9 +138,9 @@ def _origin(row):
 # %% ../../nbs/api/728_claims_page.ipynb #a8d68b73
 @functools.cache
 def _first_ledger():
-    "(paper, id) -> what the first ledger said, each verdict once."
+    "(paper, id) -> what the first ledger said, each verdict once and by its name of today."
     table = first_verdicts()
-    said = [", ".join(dict.fromkeys(v.split("; "))) for v in table.verdicts]
+    said = [", ".join(dict.fromkeys(v.split("; "))).replace("not measured", "not tried") for v in table.verdicts]
     return dict(zip(zip(table.paper, table.id), said))
 
 def _where(row):
@@ -159,7 +159,7 @@ def _facts(row):
     first = _first_ledger().get((row["paper"], row["id"]), "")
     others = [f"{o['verdict']}: {_text(o.get('ours'))} ({_where(o) or 'no run'}) {_experiment_link(o)}"
               for o in row["others"]]
-    return [("the paper", f"{_text(row.get('published'))} ({_text(row.get('where'))})"),
+    return [(expectation_word(row), f"{_text(row.get('published'))} ({_text(row.get('where'))})"),
             ("here", _text(f"{row.get('ours') or ''}{interval}{measures}".removeprefix("; "))),
             ("why", _text(row.get("why"))), ("rule", _text(row.get("rule"))),
             ("false passes", _false_pass(row)), ("power", _text(row.get("power"))),
@@ -192,21 +192,19 @@ def _named(rows, answer):
 def headline(
     rows: list[dict],  # of one paper, one for each claim
 ) -> str:  # HTML
-    "Which conclusions survive, which do not, and which nobody could judge here."
+    "Which conclusions hold, which do not, and which are open."
     counts = headline_counts(rows)
-    by_kind = Counter(r["evidence"] for r in rows if conclusion_of(r) == "yes")
+    by_kind = Counter(r["evidence"] for r in rows if conclusion_of(r) == "hold")
     kinds = ", ".join(f"{by_kind[k]} {k}" for k in EVIDENCE if by_kind[k])
     agree = sum(r["verdict"] == "recomputation agrees" for r in rows)
     printed = (f"; of {counts['printed']} checks of printed numbers against each other {agree} agree"
                if counts["printed"] else "")
     n = sum(counts.values()) - counts["printed"]
-    lines = [f"<b>Of {n} conclusions {counts['yes']} survive{f' ({kinds})' if kinds else ''}, "
-             f"{counts['no']} do not, and {counts['open']} could not be judged here{printed}.</b>"]
-    names = dict(yes="Survive", no="Do not")
-    lines += [f"<b>{name}:</b> {_named(rows, a)}" for a, name in names.items() if counts[a]]
+    lines = [f"<b>Of {n} conclusions {counts['hold']} hold{f' ({kinds})' if kinds else ''}, "
+             f"{counts['do not']} do not, and {counts['open']} are open{printed}.</b>"]
+    lines += [f"<b>{a.capitalize()}:</b> {_named(rows, a)}" for a in ("hold", "do not") if counts[a]]
     if counts["open"]:
-        reasons = ", ".join(f"{n} {_text(v)}" for v, n in open_reasons(rows))
-        lines.append(f"<b>Could not be judged here:</b> {reasons}")
+        lines.append(f"<b>Open:</b> {', '.join(f'{n} {_text(v)}' for v, n in open_reasons(rows))}")
     return f'<div class="cl-says">{"".join(f"<p>{line}</p>" for line in lines)}</div>'
 
 # %% ../../nbs/api/728_claims_page.ipynb #96cd76d6

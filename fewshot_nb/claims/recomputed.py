@@ -71,7 +71,7 @@ def _generation_points():
     models = ["VAE-NS", "VAE-STN", "DA-GAN-UN", "DA-GAN-RN"]
     diversity = dict(zip(models, e("M2", "M3", "M4", "M5")))
     recognizability = dict(zip(models, e("M2r", "M3r", "M4r", "M5r")))
-    human, human_r = e("H1", "H2a")
+    human, human_r = e("H1", "H2")
     gans = _KINDS["GAN"]
     return {"M6": {m: recognizability[m] for m in gans}, "M6d": {m: diversity[m] for m in gans},
             "E3": _from_people(recognizability, human_r), "E3d": _from_people(diversity, human)}

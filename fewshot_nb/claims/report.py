@@ -23,11 +23,11 @@ def _awaits(needs):
     runs = ", ".join(f"{name} {values.replace('|', ' or ')}" for name, values in pairs if values)
     return "; ".join([*words, f"waits for a run with {runs}"] if runs else words)
 
-def _not_measured(claims, found):
+def _not_tried(claims, found):
     "A line for each claim that nobody met, and for each trained one that was met in printed numbers only."
     met = set(found.paper + "/" + found.id) - _only_recomputed(claims, found)
     left = claims[~(claims.paper + "/" + claims.id).isin(met)]
-    return left[["paper", "id"]].assign(verdict="not measured", why=left.needs.map(_awaits))
+    return left[["paper", "id"]].assign(verdict="not tried", why=left.needs.map(_awaits))
 
 def _only_recomputed(claims, found):
     trained = set(claims.paper + "/" + claims.id) - set((claims.paper + "/" + claims.id)[claims.evidence != "trained"])
@@ -61,7 +61,7 @@ def _joined(paper, out):
     claims["published"] = [published_text(c) for c in claims.to_dict("records")]
     found = found.drop(columns=["statement", "kind", "published", "evidence"], errors="ignore")
     committed = found[found.origin.fillna("committed") == "committed"]
-    found = pd.concat([found, _not_measured(claims, committed)], ignore_index=True)
+    found = pd.concat([found, _not_tried(claims, committed)], ignore_index=True)
     joined = claims.merge(found, on=["paper", "id"], how="inner")
     for name in _TEXT:
         joined[name] = joined[name].fillna("") if name in joined else ""
@@ -72,7 +72,7 @@ def _joined(paper, out):
 _PROFILES = ("paper", "gpu", "hours", "longer", "hour", "ten_thousand", "photographs", "own_caltech", "cross_domain",
              "norms", "rules", "independent", "splits", "laptop", "smoke")
 _NO = ("not reproduced", "does not hold here", "recomputation disagrees")
-_OPEN = ("not judged", "not comparable", "not measured")
+_OPEN = ("not judged", "not comparable", "not tried")
 
 def _rank(verdict):
     "0: judged; 1: only in part; 2 and more: not."
@@ -150,7 +150,7 @@ def verdict_risks(
 ) -> pd.DataFrame:  # paper, id, kind, unit, rows, false_pass, power, verdict
     "How often the rule behind each verdict is fooled, and what its rows would find; highest rates first."
     table = pd.DataFrame(ledger(paper))
-    judged = ~table.verdict.str.startswith(("not judged", "not measured", "not comparable"))
+    judged = ~table.verdict.str.startswith(("not judged", "not tried", "not comparable"))
     shown = ["paper", "id", "kind", "unit", "rows", "false_pass", "power", "verdict"]
     risks = table[judged & table.false_pass.notna()][shown].astype({"rows": int})
     return risks.sort_values("false_pass", ascending=False, kind="stable", ignore_index=True)

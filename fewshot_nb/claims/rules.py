@@ -103,6 +103,7 @@ class Measure:
     lacking: tuple = ()  # parts of the claim that were not measured: methods, sets
     false_pass: float | None = None  # where the measure brings its own: a share of cells; None: the rule finds it
     power: str = ""  # likewise
+    remark: str = ""  # what has to be said beside any verdict: another reading, how few were tried
 
     def __post_init__(self):
         if self.gate and not any(self.gate.startswith(start) for start in GATES):

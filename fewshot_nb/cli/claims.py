@@ -17,7 +17,7 @@ from ..claims.overview import (SHORT_NAMES, answer_of, leading_rows, paper_named
                                         verdict_group, verdict_table)
 from ..core import InputError, cache_dir, choose, written_whole
 from ..engine.experiment import experiment_names, experiments_folder, results_root
-from ..papers import EVIDENCE
+from ..papers import EVIDENCE, expectation_word
 
 # %% ../../nbs/api/957_cli_claims.ipynb #6529db47
 _FOR_THE_EYE = ("overview.py", "page.py", "__init__.py")  # chapters that change no verdict
@@ -101,7 +101,7 @@ def _our_claims():
 
 # %% ../../nbs/api/957_cli_claims.ipynb #b510b196
 _EVERY = ("reproduced", "not reproduced", "holds here", "does not hold here", "recomputation agrees",
-          "recomputation disagrees", "undecided", "partly measured", "not comparable", "not judged", "not measured")
+          "recomputation disagrees", "undecided", "partly measured", "not comparable", "not judged", "not tried")
 
 def _verdict_test(name, known):
     "Whether a verdict is the one that was asked for."
@@ -145,7 +145,7 @@ def selected_rows(
     return [r for r in rows if of_kind(r)] if of_kind else rows
 
 # %% ../../nbs/api/957_cli_claims.ipynb #c2eabd5f
-_SIGNS = dict(yes="+", no="x", open="?")
+_SIGNS = {"hold": "+", "do not": "x", "open": "?"}
 _STEPS = (0, 95, 135, 175, 215, 255)  # of red, green and blue in a terminal of 256 colours
 
 def _terminal_colour(colour):
@@ -177,35 +177,37 @@ def _look_of_terminal(colours):
 
 # %% ../../nbs/api/957_cli_claims.ipynb #38fc03e2
 _HEADS = (  # above each column of `_EVERY`; a pair has its words in the middle
-    ("paper's  ", "", "elsewhere", "", "printed ", "", "", "partly", "not", "not", "not"),
-    ("setting  ", "", "(here)  ", "", "numbers ", "", "unde-", "mea-", "compa-", "jud-", "mea-"),
-    ("yes", "no", "yes", "no", "yes", "no", "cided", "sured", "rable", "ged", "sured"))
-_WIDE = (5, 4, 5, 4, 5, 4, 7, 7, 7, 7, 7)
+    ("paper's  ", "", "another  ", "", "printed   ", "", "", "", "not", "not", ""),
+    ("setting  ", "", "setting  ", "", "numbers   ", "", "unde-", "in", "compa-", "jud-", "not"),
+    ("hold", "do not", "hold", "do not", "agree", "do not", "cided", "part", "rable", "ged", "tried"))
+_WIDE = (5, 7, 5, 7, 6, 7, 6, 5, 7, 5, 6)
+_NAME = 14  # columns that the name of a line takes
 
 def _head_lines(look):
     "Three lines above the columns."
     lines = []
     for heads in _HEADS[:2]:
-        cells = [f"{heads[i] + heads[i + 1]:>9}" for i in (0, 2, 4)]
+        cells = [f"{heads[i]:>{_WIDE[i] + _WIDE[i + 1]}}" for i in (0, 2, 4)]
         cells += [f"{h:>{w}}" for h, w in zip(heads[6:], _WIDE[6:])]
-        lines.append(" "*16 + "".join(cells).rstrip())
+        lines.append((" "*_NAME + "".join(cells)).rstrip())
     last = [" "*(w - len(h)) + look.painted(h, v) for h, w, v in zip(_HEADS[2], _WIDE, _EVERY)]
-    return [*lines, " "*16 + "".join(last)]
+    return [*lines, " "*_NAME + "".join(last)]
 
 def _count_line(name, counts):
     "A line of the table; nothing counted is a dot."
-    return f"{name:16}" + "".join(f"{counts[v] or '.':>{w}}" for v, w in zip(_EVERY, _WIDE))
+    return f"{name:{_NAME}}" + "".join(f"{counts[v] or '.':>{w}}" for v, w in zip(_EVERY, _WIDE))
 
 # %% ../../nbs/api/957_cli_claims.ipynb #e4626be0
 def _table_lines(rows, look):
-    "Claims by kind of evidence, paper and verdict."
+    "Claims by kind of evidence, paper and verdict; one paper needs no lines of its own."
     table, lines = verdict_table(rows), _head_lines(look)
+    several = len({paper for _, paper in table}) > 1
     for kind in EVIDENCE:
         papers = {paper: counts for (k, paper), counts in table.items() if k == kind}
         if papers:
             total = sum(papers.values(), start=type(next(iter(papers.values())))())
             lines.append(look.bold(_count_line(kind, total)))
-            lines += [_count_line(f"  {SHORT_NAMES.get(p, p)}", counts) for p, counts in papers.items()]
+            if several: lines += [_count_line(f"  {SHORT_NAMES.get(p, p)}", n) for p, n in papers.items()]
     return lines
 
 # %% ../../nbs/api/957_cli_claims.ipynb #d9d6dddb
@@ -216,9 +218,10 @@ def _plain(text):
 def _name(row): return f"{SHORT_NAMES.get(row['paper'], row['paper'])}/{row['id']}"
 
 def _found(row):
-    "Our number beside the published one."
+    "Our number beside what was published, asked or expected."
     if not row.get("ours"): return ""
-    return _plain(f"{row['ours']} {row.get('interval') or ''}") + f" (published {_plain(row['published'])})"
+    word = expectation_word(row).replace("asked", "asked:")
+    return _plain(f"{row['ours']} {row.get('interval') or ''}") + f" ({word} {_plain(row['published'])})"
 
 def _where(row):
     "Where it was measured."
@@ -242,13 +245,13 @@ def _bearing(row):
     "How far a verdict bears: its rule, how often that errs, and what it would find."
     parts = [row.get("rule") and f"rule: {_plain(row['rule'])}",
              row.get("unit") and f"interval over {row['unit']}",
-             row.get("false_pass") is not None and f"says yes to nothing {100*row['false_pass']:.2g} %",
+             row.get("false_pass") is not None and f"met without an effect {100*row['false_pass']:.2g} %",
              row.get("power") and f"power: {_plain(row['power'])}"]
     return "; ".join(p for p in parts if p)
 
 def _long_lines(row, look):
     "A claim with all that is known of it."
-    head = f"{_name(row)} {row['verdict']} ({row['evidence']})"
+    head = f"{_name(row)} {row['verdict']} (asks for: {row['evidence']})"
     lines = _wrapped(head, look, look.sign(row["verdict"]))
     texts = [_plain(row["statement"]), _found(row), _where(row), _plain(row.get("why")), _bearing(row),
              _plain(row.get("provenance"))]
@@ -259,21 +262,22 @@ def _long_lines(row, look):
     return lines
 
 # %% ../../nbs/api/957_cli_claims.ipynb #c5ae0a1d
-_RULE = ("Most telling (papers in turn, a failure and a success in turn; trained and parity first, "
-         "then the paper's own setting):")
+_RULE = "a failure and a success in turn; what asks for training or parity first, then the paper's own setting):"
 
 def _screen(rows, look, everything, what, among=0):
     "The whole answer as text; `among`: how many claims `what` has, where some were chosen."
     if not rows:
         return f"No claim of {what} is of that kind."
     chosen = f"{len(rows)} of the {among} claims" if among > len(rows) else f"{len(rows)} claims"
-    lines = [*textwrap.wrap(f"{chosen} of {what}, each by its strongest evidence.", look.width), "",
+    lines = [*textwrap.wrap(f"{chosen} of {what}, by the evidence that they ask for; of what there is, "
+                            "the strongest speaks.", look.width), "",
              *_table_lines(rows, look), ""]
     if everything:
         for r in rows: lines += _long_lines(r, look)
         return "\n".join(lines)
     telling = telling_rows(rows)
-    lines += textwrap.wrap(_RULE, look.width)
+    turns = "papers in turn, " if len({r["paper"] for r in rows}) > 1 else ""
+    lines += textwrap.wrap(f"Most telling ({turns}{_RULE}", look.width)
     for r in telling: lines += _short_lines(r, look)
     if len(rows) > len(telling):
         lines += ["", *textwrap.wrap(f"{len(rows) - len(telling)} more: --all; choose by --paper, --kind, --verdict, "
@@ -338,7 +342,7 @@ def claims_command(
     verdict: Annotated[Optional[str], typer.Option(
         help="reproduced, 'holds here', undecided, 'not judged', 'still training' ...")] = None,
     kind: Annotated[Optional[str], typer.Option(
-        help="Of evidence: trained, parity, measured, configuration; or of claim: order, value ...")] = None,
+        help="Of evidence asked for: trained, parity, measured, configuration; or of claim: order, value ...")] = None,
     all: Annotated[bool, typer.Option("--all", help="Every claim, with all that is known of it.")] = False,
     format: Annotated[Optional[str], typer.Option(
         help="csv, markdown or json: every claim, for other programs.")] = None,
@@ -347,7 +351,7 @@ def claims_command(
     anew: Annotated[bool, typer.Option(
         "--anew", help="Judge every claim anew, and keep the ledger that a checkout commits.")] = False,
 ):
-    "What five papers claim, and what became of it here: counts by kind of evidence, and the most telling lines."
+    "What five papers claim, and what became of it here: counts by the evidence asked for, and the most telling lines."
     write = choose(format, _FORMATS, "format") if format else None
     if out is not None: out = out.expanduser().absolute()
     ours = bool(paper) and paper_named(paper) == "fewshot_nb"

@@ -49,7 +49,9 @@ class SeveralValues(TyperCommand):
 _Shots = Annotated[list[str], typer.Option(
     help="Labelled samples of each class; several values, one table each. 1-9: uneven.")]
 _Way = Annotated[int, typer.Option(help="Classes of a task.")]
-_Queries = Annotated[int, typer.Option("--queries", "--n-query", help="Queries of a whole task (n_query).")]
+_Queries = Annotated[Optional[int], typer.Option(
+    "--queries", "--n-query", show_default=False,
+    help="Queries of a whole task (n_query); default 75, or the next multiple of --way.")]
 _Dirichlet = Annotated[Optional[float], typer.Option(
     help="Imbalanced queries, proportions from Dirichlet(a); default 2.", show_default=False)]
 _Balanced = Annotated[bool, typer.Option("--balanced", help="Balanced queries only.")]
@@ -100,7 +102,7 @@ def evaluate_command(
     labels: _Labels = None,
     shots: _Shots = ("1", "5"),
     way: _Way = 5,
-    queries: _Queries = 75,
+    queries: _Queries = None,
     dirichlet: _Dirichlet = None,
     balanced: _Balanced = False,
     change: _Change = True,
@@ -167,7 +169,7 @@ class Shown:
 def specs_asked(
     shots,  # the words after --shots
     way,  # classes of a task
-    queries,  # queries of a task
+    queries,  # queries of a task, or None for the usual number
     dirichlet,  # the concentration a, or None
     balanced,  # equal counts of queries instead
     protocol="disjoint",  # disjoint or veilleux2021
@@ -176,7 +178,9 @@ def specs_asked(
     if balanced and dirichlet is not None:
         raise InputError("--balanced and --dirichlet exclude each other: give one of them.")
     marginal = "balanced" if balanced else f"dirichlet({2. if dirichlet is None else dirichlet!r})"
+    from fewshot_nb.evaluation.evaluate import usual_queries
     from fewshot_nb.samplers import TaskSpec
+    queries = usual_queries(way, queries)
     return [TaskSpec(way, s, queries, marginal, protocol) for s in dict.fromkeys(shots_asked(shots))]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #ref-out
@@ -260,8 +264,9 @@ def whole_numbers(
     if not all(several): raise InputError("--shots names no number: write for instance --shots 1 5.")
     texts = [s for group in several for s in group]
     for s in texts:
-        if not (s.isascii() and s.isdigit()) or len(s) > 9:
-            raise InputError(f"--shots {s!r} must be whole numbers, for instance --shots 1 5.")
+        if s.isascii() and s.isdigit() and len(s) <= 9: continue
+        if len(s.split()) > 1: raise InputError(f"--shots {s!r} is one word: leave off the quotes, --shots {s}.")
+        raise InputError(f"--shots {s!r} must be whole numbers, 1 or more, for instance --shots 1 5.")
     return [int(s) for s in texts]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #bbe6f5b5
@@ -372,13 +377,14 @@ def _first_tables(bank, shown):
     import os
     known = {}
     def show(rows):
+        from fewshot_nb.evaluation.compare import shot_words
         from fewshot_nb.evaluation.front import Evaluation
-        found, kind = Evaluation(rows, bank, shown.sort), (rows.shot.iloc[0], rows.marginal.iloc[0])
+        found, kind = Evaluation(rows, bank, shown.sort), tuple(rows[["shot", "marginal", "protocol"]].iloc[0])
         if kind not in known: print("\n".join(["", *(t.text() for t in found.tables)]), file=sys.stderr)
         else:
             for r in found.numbers[~found.numbers.method.isin(known[kind])].itertuples():
-                print(f"{r.method}, {r.shot}-shot {r.marginal}: {100*r.accuracy:.2f} ± {100*r.accuracy_half:.2f} %",
-                      file=sys.stderr)
+                print(f"{r.method}, {shot_words(r.shot, r.protocol)[0]} {r.marginal}: {100*r.accuracy:.2f} ± "
+                      f"{100*r.accuracy_half:.2f} %", file=sys.stderr)
         known[kind] = set(rows.method)
     return None if os.environ.get("FEWSHOT_QUIET") else show
 
@@ -475,7 +481,7 @@ def compare_command(
     features: Annotated[list[Path], typer.Argument(help="Files of features of the same images, one a backbone.")],
     shots: _Shots = ("1", "5"),
     way: _Way = 5,
-    queries: _Queries = 75,
+    queries: _Queries = None,
     dirichlet: _Dirichlet = None,
     balanced: _Balanced = False,
     methods: _Methods = ("all",),

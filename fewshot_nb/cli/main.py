@@ -133,6 +133,7 @@ def _in_full(e, rows):
 def _committed(folder) -> tuple:
     "The title of the paper that an experiment is of, and `{profile: lines}` on the rows that came with the package."
     from collections import Counter
+    from fewshot_nb.engine.experiment import one_core
     from fewshot_nb.papers import OWN_CLAIMS, PAPERS
     import pyarrow.parquet as pq
     judged, lines = folder/"claims.parquet", {}
@@ -143,8 +144,8 @@ def _committed(folder) -> tuple:
         for profile, data, n, made, seconds in _parts_of(path):
             counts = ", ".join(f"{verdict} {k}" for (p, verdict), k in verdicts.items() if p == profile)
             lines.setdefault(profile, []).append(
-                f"evidence: {n} rows, {profile} on {data}, {seconds}, {made['device']}, {made['start'][:10]}; "
-                f"claims: {counts or 'none judged'}")
+                f"evidence: {n} {'row' if n == 1 else 'rows'}, {profile} on {data}, {seconds}, "
+                f"{one_core(made['device'])}, {made['start'][:10]}; claims: {counts or 'none judged'}")
     paper = Counter(table["paper"]).most_common(1)
     return (PAPERS | OWN_CLAIMS)[paper[0][0]] if paper else _NO_CLAIM, lines
 
@@ -355,17 +356,19 @@ def _total(table) -> str:
 def _tell_plan(experiments, common):
     "Print the jobs that `reproduce` would run, and the hours to expect."
     import pandas as pd
-    from fewshot_nb.engine.plan import dry_run, on_gpus
+    from fewshot_nb.engine.plan import dry_run, measured_on, on_gpus
     table, todo = dry_run(experiments, **common)
     for job in todo:
         batch = job.parameters["rows"]
         more = f" and {len(batch) - 1} more settings" if len(batch) > 1 else ""
         _say(f"{job.name}: {' '.join(f'{k}={v}' for k, v in batch[0].items())}{more}")
-    sentence = on_gpus(table) if common["profile"].startswith(("gpu", "paper")) else ""
+    total, sentence = _total(table), on_gpus(table) if common["profile"].startswith(("gpu", "paper")) else ""
     if sentence: _say(sentence)
-    table["petaflop"] = ["" if pd.isna(v) else f"{v:.3g}" for v in table.petaflop]
-    _say(table.to_string(index=False, na_rep="not measured yet"))
-    _say(_total(table))
+    for name, gap in (("expected_hours", "not measured yet"), ("petaflop", "")):
+        table[name] = [gap if pd.isna(v) else f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in table[name]]
+    _say(table.drop(columns="measured").to_string(index=False))
+    for line in measured_on(table): _say(line)
+    _say(total)
 
 # %% ../../nbs/api/960_cli_main.ipynb #a78f560f
 def _tell_rehearsal(experiments, common, seconds):
@@ -444,7 +447,7 @@ def _results(
     with written_whole(to) as part:
         if to.suffix == ".csv": table.to_csv(part, index=False)
         else: table.to_parquet(part)
-    _say(f"{len(table)} rows: {to}")
+    _say(f"{len(table)} {'row' if len(table) == 1 else 'rows'}: {to}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #4f1e0c5f
 @app.command("logs")

@@ -42,14 +42,16 @@ def omniglot_command(
     with written_whole(Path(out)/"omniglot.csv") as part: rows.to_csv(part, index=False)
     _name_seen_classes(embedding, bank, splits)
     head = head if isinstance(head, str) else "attention"
-    _print_errors(rows, f"{bank}, {z.shape[1]}-d, head {head}", tasks)
+    what = f"{bank.source}: {bank.n:,} drawings of {bank.classes:,} characters, {bank.shape[-1]} px"
+    _print_errors(rows, f"{what}, {z.shape[1]}-d, head {head}", tasks)
     print(f"{len(rows)} rows in {Path(out)/'omniglot.csv'}")
 
 # %% ../../nbs/api/950_cli_omniglot.ipynb #183f0b5e
 def _print_errors(rows, what, tasks):
     "The table, below a line that says what it is of."
     print(what)
-    print(f"error in %, 95 % interval over {tasks} problems ({len(run_table())} for lake-runs)")
+    runs = f" ({len(run_table())} for lake-runs)" if rows.protocol.str.startswith("lake-runs").any() else ""
+    print(f"error in %, 95 % interval over {tasks} problems{runs}")
     print(error_table(rows).to_string(index=False))
 
 def _name_seen_classes(embedding, bank, splits):

@@ -133,7 +133,7 @@ class Bank:
     def __repr__(self):
         groups = len(self.groups.unique())
         return (f"Bank({self.source or 'data'}: {self.n:,} samples {self.shape}, "
-                f"{self.classes:,} classes in {groups} groups, on {self.device})")
+                f"{self.classes:,} classes in {groups} group{'s'*(groups > 1)}, on {self.device})")
 
 # %% ../../nbs/api/100_data_bank.ipynb #e9013fb4
 @patch

@@ -416,8 +416,9 @@ def features_of_arrays(
     "Check and divide features that lie in memory."
     for key in ("features", "labels"):
         if key not in found:
-            raise InputError(f"{name} has no {key}: name an array or column {' or '.join(FEATURE_NAMES[key])}"
-                             f"{', or give a file of them with --labels.' if key == 'labels' else '.'}")
+            remedies = [f"name an array or column {' or '.join(FEATURE_NAMES[key])}"]
+            if key == "labels": remedies.append("give a file of them with --labels")
+            raise InputError(f"{name} has no {key}: {', or '.join(remedies[name.endswith('.npy'):])}.")
     bank = feature_bank(found["features"], found["labels"], name, found.get("scale", 1.))
     tell_repeats(bank)
     parts = read_split(split) if split is not None else _split_inside(found, bank, name)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Experiment', 'experiments_folder', 'experiment_names', 'read_notebook', 'find_experiment', 'results_root',
-           'working_folder', 'OpenExperiment', 'open_experiment', 'given_what_it_asks', 'bound_worker']
+           'working_folder', 'OpenExperiment', 'open_experiment', 'given_what_it_asks', 'bound_worker', 'one_core']
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #cf1742ad
 import contextlib, functools, importlib, inspect, itertools, json, math, re
@@ -637,7 +637,7 @@ def _made_column(self: OpenExperiment, profile, data, rows, made):
     seeds = sorted(rows.seed.dropna().unique()) if "seed" in rows else []
     return {"data": data, "rows": str(len(rows)), "seeds": _listed(seeds) or "–",
             "made": " to ".join(dict.fromkeys([days[0], days[-1]])), "computed": duration_text(_spent(rows, made)),
-            "machine": _listed(made.device.unique()), "again": f"fewshot_nb run {self.name} --profile {profile}"}
+            "machine": _listed(map(one_core, made.device)), "again": f"fewshot_nb run {self.name} --profile {profile}"}
 
 def _spent(rows, made):
     "Seconds that rows took: a part knows those since its last start, the clock of a row goes on after a stop."
@@ -645,3 +645,9 @@ def _spent(rows, made):
     return max(made.seconds.sum(), own)
 
 def _listed(values): return ", ".join(dict.fromkeys(map(str, values)))
+
+def one_core(
+    device: str,  # as a row says it
+) -> str:
+    "The name of a machine in good English: older rows say `1 cores`."
+    return re.sub(r"\b1 cores$", "1 core", device)

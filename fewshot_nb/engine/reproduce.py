@@ -130,8 +130,9 @@ def _names(jobs): return {job.name for job in jobs}
 
 def _announce(p, profile):
     "Say on stderr what a plan still has to do."
+    n = len(p.jobs) or int("all" == p.draw.parameters["rows"])
     print(f"{p.experiment.name} {profile}: {p.settings - len(p.missing)} of {p.settings} settings done, "
-          f"{len(p.jobs) or int('all' == p.draw.parameters['rows'])} jobs to do", file=sys.stderr, flush=True)
+          f"{n} {'job' if n == 1 else 'jobs'} to do", file=sys.stderr, flush=True)
 
 def _keep_failures(plans, told, profile, out):
     "A row for each job that failed, so that the results say so."

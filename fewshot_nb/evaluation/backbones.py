@@ -13,9 +13,10 @@ from fastcore.basics import patch
 from scipy import stats
 from ..core import InputError, holm
 from ..data.features import Features, feature_arrays, features_of_arrays, sound_labels
-from .compare import SETTLED_TASKS, _PLURAL, half_over, rough_note, spec_of
-from .evaluate import evaluate
-from .front import features_from
+from .compare import (SETTLED_TASKS, _PLURAL, counted, half_over, rough_note, shot_words, spec_of,
+                                           task_title, width_notes)
+from .evaluate import evaluate, usual_queries
+from .front import _instead_of, features_from
 from .intervals import over_tasks
 from .tables import Report, ReportTable, preset_notes
 from ..plots import COLOURS, style
@@ -25,14 +26,18 @@ from ..samplers import TaskSpec, task_stream
 def paired_features(
     backbones: dict,  # name -> (n, dim) features in any form, or a file's path
     y=None,  # (n,) labels of the rows of all; or a dict name -> labels; None where files have them
-    names: dict | None = None,  # name -> the name of each image (n,); default: those in the files, else by order
+    image_names: dict | None = None,  # name -> the name of each image (n,); default: those in the files, else by order
     base: dict | None = None,  # name -> base features, as `features_from` takes them
     split=None,  # as `data.features.features` takes it
 ) -> dict:  # name -> `Features`, all with the same labels row by row
     "Features of several backbones of the same images, row by row."
     if not isinstance(backbones, dict) or len(backbones) < 2:
         raise InputError("A comparison needs two backbones or more: give a dict such as dict(resnet=Xa, vit=Xb).")
-    found = {name: _arrays_of(name, X, y, names) for name, X in backbones.items()}
+    if base is not None and not isinstance(base, dict):
+        raise InputError(f"base is {type(base).__name__}, but each backbone has base features of its own: give a dict "
+                         "such as dict(resnet=Xa, vit=Xb).")
+    backbones, y, image_names, base = map(_by_name, (backbones, y, image_names, base))
+    found = {name: _arrays_of(name, X, y, image_names) for name, X in backbones.items()}
     found = _in_one_order(found)
     _refuse_other_labels(found)
     _refuse_unknown(base, found, "base")
@@ -41,8 +46,17 @@ def paired_features(
     return {name: features_from(f, base=base.get(name)) for name, f in ready.items()}
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #615bc303
-def _arrays_of(name, X, y, names) -> dict:
+def _by_name(given):
+    "A dict with its keys as text; what is no dict stays."
+    if not isinstance(given, dict): return given
+    found = {str(k): v for k, v in given.items()}
+    if len(found) == len(given): return found
+    twice = next(k for k in given if not isinstance(k, str) and str(k) in given)
+    raise InputError(f"{twice!r} and {str(twice)!r} are one name: give each backbone a name of its own.")
+
+def _arrays_of(name, X, y, image_names) -> dict:
     "Features, labels and image names of one backbone."
+    if X is None: raise InputError(f"The features of {name} are missing: give an array (n, dim), or a file's path.")
     _refuse_unknown(y if isinstance(y, dict) else None, [name], "y", exact=False)
     found = feature_arrays(X) if isinstance(X, (str, Path)) else {}
     if isinstance(X, tuple) and len(X) == 2: found = dict(features=X[0], labels=X[1])
@@ -50,13 +64,14 @@ def _arrays_of(name, X, y, names) -> dict:
     if y is not None: found["labels"] = y[name] if isinstance(y, dict) else y
     if "labels" not in found:
         raise InputError(f"The labels of {name} are missing: give y, one for each row, or an array labels in the file.")
-    if names is not None:
-        if not isinstance(names, dict) or name not in names:
-            raise InputError(f"names lacks {name}: give a dict from each backbone to the names of its images.")
-        found["images"] = names[name]
+    if image_names is not None:
+        if not isinstance(image_names, dict) or name not in image_names:
+            raise InputError(f"image_names lacks {name}: give a dict from each backbone to the names of its images.")
+        found["images"] = image_names[name]
     found["features"] = found["features"].to_numpy() if hasattr(found["features"], "to_numpy") else found["features"]
     return found
 
+# %% ../../nbs/api/587_evaluation_backbones.ipynb #20d3c488
 def _refuse_unknown(given, known, what, exact=True):
     "Refuse a dict by backbone that lacks one, or that names another."
     if given is None: return
@@ -87,7 +102,7 @@ def _in_one_order(found) -> dict:
     lost = {name: len(o) - len(common) for name, o in order.items() if len(o) > len(common)}
     if lost:
         words = ", ".join(f"{n} of {name}" for name, n in lost.items())
-        warnings.warn(f"{len(common):,} images are in all backbones and are compared; left out: {words}.", stacklevel=4)
+        warnings.warn(f"{len(common):,} images are in all backbones and are compared; left out: {words}.", stacklevel=5)
     return {name: _rows_of(a, [order[name][i] for i in common]) for name, a in found.items()}
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #0e09187f
@@ -97,7 +112,7 @@ def _refuse_other_lengths(found):
     if len(set(sizes.values())) > 1:
         words = " and ".join(f"{n:,} rows in {name}" for name, n in sizes.items())
         raise InputError(f"The backbones have embedded different images, {words}: "
-                         "give names=, or an array names in each file, to pair them by the images' names.")
+                         "give image_names=, or an array names in each file, to pair them by the images' names.")
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #e0dc0d18
 def _rows_of(arrays, rows) -> dict:
@@ -118,11 +133,12 @@ def _refuse_other_labels(found):
         if len(odd):
             i = odd[0]
             raise InputError(f"Row {i} is {str(reference[i])!r} in {first} and {str(labels[i])!r} in {name}: embed the "
-                             "same images in one order, or give names=, or an array names in each file, to pair "
+                             "same images in one order, or give image_names=, or an array names in each file, to pair "
                              "them by the images' names.")
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #c82ac2f6
 UNITS = ("task", "image", "class")
+_KIND = ["shot", "marginal", "protocol"]  # what differs between the tables
 
 class Comparison(Report):
     "Backbones on the same tasks. Shows itself as one table for each kind of task."
@@ -134,11 +150,11 @@ class Comparison(Report):
     ):
         self.tasks, self.backbones = tasks, list(backbones)
         found = [_lines_of_kind(rows, labels, self.backbones)
-                 for _, rows in tasks.groupby(["shot", "marginal"], sort=False, observed=True)]
+                 for _, rows in tasks.groupby(_KIND, sort=False, observed=True)]
         lines = pd.concat([lines for lines, _ in found], ignore_index=True)
         self.numbers = _adjusted(lines, len(self.backbones))  # accuracies and differences in 0..1
         self.notes = tuple(dict.fromkeys(n for _, notes in found for n in notes))
-        kinds = self.numbers.groupby(["shot", "marginal"], sort=False)
+        kinds = self.numbers.groupby(_KIND, sort=False)
         self.tables = [_table_of(lines, self.backbones, notes) for (_, lines), (_, notes) in zip(kinds, found)]
 
     @property
@@ -150,7 +166,7 @@ class Comparison(Report):
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #4abbce74
 def _lines_of_kind(rows, labels, backbones):
     "A line for each method on one kind of task, and remarks on intervals that cannot be had."
-    lines, notes, drawn = [], [], None
+    lines, remarks, drawn = [], [], None
     wide = rows.pivot_table(index=["method", "task"], columns="data", values="accuracy", sort=False,
                             observed=True)[backbones]
     spec, seed, n = spec_of(rows.iloc[:1].to_dict("records")[0]), int(rows.seed.iloc[0]), rows.task.nunique()
@@ -159,24 +175,27 @@ def _lines_of_kind(rows, labels, backbones):
         means = scores.mean()
         first, second = means.sort_values(ascending=False, kind="stable").index[:2]
         line = dict(method=method, way=spec.typical_way, shot=spec.typical_shot, marginal=str(spec.marginal),
-                    n_query=spec.n_query, tasks=n, **{f"accuracy_{b}": means[b] for b in backbones},
-                    ahead=first, runner_up=second)
+                    n_query=spec.n_query, protocol=spec.protocol_word, tasks=n,
+                    **{f"accuracy_{b}": means[b] for b in backbones}, ahead=first, runner_up=second)
         for b in backbones[1:]:
-            line |= _with_intervals(f"{b}_minus_{backbones[0]}", scores[b] - scores[backbones[0]], drawn, labels, notes)
-        line |= _with_intervals("lead", scores[first] - scores[second], drawn, labels, notes)
-        lines.append(line)
-    return pd.DataFrame(lines), list(dict.fromkeys([*notes, *_few_tasks(lines), *preset_notes(_first_rows(rows))]))
+            line |= _with_intervals(f"{b}_minus_{backbones[0]}", scores[b] - scores[backbones[0]], drawn, labels)[0]
+        lead, remark = _with_intervals("lead", scores[first] - scores[second], drawn, labels)
+        lines.append(line | lead)
+        remarks.append(remark)
+    notes = [*width_notes([line["method"] for line in lines], remarks), *_few_tasks(lines)]
+    return pd.DataFrame(lines), list(dict.fromkeys([*notes, *preset_notes(_first_rows(rows))]))
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #903879bb
-def _with_intervals(name, difference, drawn, labels, notes) -> dict:
-    "A mean difference with its half widths over tasks, images and classes; NaN where one cannot be had, and a note."
+def _with_intervals(name, difference, drawn, labels) -> tuple:
+    "A mean difference with its half widths over tasks, images and classes, NaN where one cannot be had; and why not."
     x, freedom = difference.to_numpy(), dict(task=len(difference) - 1, image=np.inf)
-    found = {name: x.mean(), f"{name}_over_task": over_tasks(x).half}
+    found, whys = {name: x.mean(), f"{name}_over_task": over_tasks(x).half}, []
     for unit in UNITS[1:]:
         found[f"{name}_over_{unit}"], why = half_over(x, drawn, labels, unit) if drawn else (np.nan, "")
-        if why: notes.append(f"no interval over {_PLURAL[unit]}: {why}")
+        if why: whys.append(f"± {_PLURAL[unit]} unknown: {why}")
     freedom["class"] = len(np.unique(labels)) - 1  # as in `over_images`
-    return found | {f"{name}_p_over_{u}": _p_value(x.mean(), found[f"{name}_over_{u}"], freedom[u]) for u in UNITS}
+    found |= {f"{name}_p_over_{u}": _p_value(x.mean(), found[f"{name}_over_{u}"], freedom[u]) for u in UNITS}
+    return found, "; ".join(whys)
 
 def _p_value(mean, half, freedom) -> float:
     "The two-sided p-value that belongs to a 95 % interval by Student's t."
@@ -215,55 +234,71 @@ def _few_tasks(lines) -> list:
     notes = [note for u in known if (note := rough_note(f"± {_PLURAL[u]}", n))]
     return [*notes, f"holds for: no verdict on new classes below {SETTLED_TASKS:,} tasks"] if notes else []
 
-# %% ../../nbs/api/587_evaluation_backbones.ipynb #7adb4d9a
-def _table_of(lines, backbones, notes) -> ReportTable:
-    "The lines of one kind of task in words, the largest lead first."
-    line, lines = lines.iloc[0], lines.sort_values("lead", ascending=False, kind="stable")
+# %% ../../nbs/api/587_evaluation_backbones.ipynb #beb52e9c
+def _words_of(lines, called) -> pd.DataFrame:
+    "The lines in words, each backbone called by this name; without half widths that no line has."
+    def ahead(first, second): return f"{called[first]} over {called[second]}" if len(called) > 2 else called[first]
     words = {"method": lines.method.tolist()}
-    words |= {b: (100*lines[f"accuracy_{b}"]).map("{:.1f}".format).tolist() for b in backbones}
-    decided = lines.holds_for != "undecided"
-    words |= {"ahead": lines.ahead.tolist(), "by": [f"{100*v:.2f}" for v in lines.lead]}
-    for unit in UNITS: words[f"± {_PLURAL[unit]}"] = [_points(v) for v in lines[f"lead_over_{unit}"]]
-    words["holds for"] = lines.holds_for.tolist()
-    title = f"{line.way}-way {line.shot}-shot, {line.n_query} queries, {line.marginal}, {line.tasks:,} task"
-    title += "s"*bool(line.tasks > 1)
-    marks, spare = tuple("" if d else "~" for d in decided), ("± tasks", *backbones[2:], "± images", "± classes")
-    return ReportTable(
-        title, pd.DataFrame(words), "ahead", marks, (_standing(lines, backbones), _BY, *notes),
-        (*spare, *backbones[1::-1], "holds for"),
-        (("~", "~ a tie: no lead that holds for these images"),))
+    words |= {name: (100*lines[f"accuracy_{b}"]).map("{:.1f}".format).tolist() for b, name in called.items()}
+    words |= {"ahead": list(map(ahead, lines.ahead, lines.runner_up)), "by": [f"{100*v:.2f}" for v in lines.lead]}
+    for unit in UNITS:
+        halves = lines[f"lead_over_{unit}"]
+        if halves.notna().any():
+            words[f"± {_PLURAL[unit]}"] = ["" if np.isnan(h) else f"{100*h:.2f}" for h in halves]
+    if lines.tasks.iloc[0] > 1: words["holds for"] = lines.holds_for.tolist()
+    return pd.DataFrame(words)
 
-def _points(half) -> str: return "" if np.isnan(half) else f"{100*half:.2f}"
-
-_BY = ("by: lead over the runner-up in points, with half widths of single 95 % intervals over tasks, images and "
-       "classes; holds for: as far as p <= 5 % after Holm's adjustment for all comparisons shown")
-
-def _standing(lines, backbones) -> str:
-    "With how many methods each backbone is ahead."
+# %% ../../nbs/api/587_evaluation_backbones.ipynb #2035db4b
+def _sense(lines, backbones) -> tuple:
+    "Footnotes: with how many methods each backbone is ahead, and what the columns are."
+    if lines.tasks.iloc[0] == 1: return ("one task: no intervals, and no lead is told from chance",)
     decided = lines[lines.holds_for != "undecided"]
     parts = [f"{b} is ahead with {(decided.ahead == b).sum()}" for b in backbones]
-    return f"of {len(lines)} methods {', '.join(parts)}; undecided {len(lines) - len(decided)}"
+    standing = f"of {counted(len(lines), 'method')} {', '.join(parts)}; undecided {len(lines) - len(decided)}"
+    return (standing,
+            "by: lead over the runner-up in points; each ±: half its single 95 % interval over what the head names",
+            "holds for: as far as p <= 5 % after Holm's adjustment for all comparisons shown")
+
+# %% ../../nbs/api/587_evaluation_backbones.ipynb #7adb4d9a
+def _table_of(lines, backbones, notes) -> ReportTable:
+    "The lines of one kind of task, the largest lead first; with letters for the backbones where names have no room."
+    lines = lines.sort_values("lead", ascending=False, kind="stable")
+    letters, notes = {b: _letter(i) for i, b in enumerate(backbones)}, (*_sense(lines, backbones), *notes)
+    about = dict(title=task_title(lines.iloc[0]), marked="ahead", meanings=_MEANINGS,
+                 marks=tuple("~"*(h == "undecided" and n > 1) for h, n in zip(lines.holds_for, lines.tasks)))
+    wide, narrow = _words_of(lines, {b: b for b in backbones}), _words_of(lines, letters)
+    spare = tuple(c for c in wide if c.startswith("± "))
+    key = ", ".join(f"{letter}: {b}" for b, letter in letters.items())
+    narrow = ReportTable(words=narrow, notes=(key, *notes), **about,
+                         spare=tuple(c for c in (*spare, "holds for") if c in narrow))
+    return ReportTable(words=wide, notes=notes, spare=spare, narrow=narrow, **about)
+
+_MEANINGS = (("~", "~ a tie: no lead that holds for these images"),)
+
+def _letter(i) -> str: return chr(ord("A") + i % 26) + str(i//26 or "")
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #cb8ccd4e
+@_instead_of(names="image_names=, the names of the images of each backbone",
+             balanced="marginal='balanced' for balanced queries; change=, which compares both kinds, is for evaluate")
 def compare_features(
     backbones: dict,  # name -> (n, dim) features in any form, or a file's path
     y=None,  # (n,) labels of the images; a dict name -> labels where their order differs; None where files have them
     *,
-    names: dict | None = None,  # name -> the name of each image, to pair rows by
+    image_names: dict | None = None,  # name -> the name of each image, to pair rows by
     base: dict | None = None,  # name -> base features, to centre on
-    methods="all",  # as for `evaluate_features`
+    methods="all",  # names, instances, `module:Class`, estimators of scikit-learn or functions
     shots=(1, 5),  # labelled samples of each class; a number or several
     way: int = 5,  # classes of a task
-    n_query: int = 75,  # queries of a whole task
-    marginal="dirichlet(2)",  # class shares of the queries
+    n_query: int | None = None,  # queries of a whole task; default: 75, or the next multiple of `way`
+    marginal="dirichlet(2)",  # class shares of the queries: "balanced", "dirichlet(2)", counts
     n_tasks: int = 1000,  # tasks of each kind
     seed: int = 0,  # of the tasks
     device="auto",  # cpu, cuda ...
-    split=None,  # classes to draw from: "grocery", a CSV (class, part) ...
+    split=None,  # which classes of a file are base, validation and novel: a CSV (class, part), "grocery" ...
     out=None,  # a folder that keeps the rows, to go on from
 ) -> Comparison:
     "Compare backbones by paired differences on the same tasks, over tasks, images and classes."
-    found = paired_features(backbones, y, names, base, split)
+    found, n_query = paired_features(backbones, y, image_names, base, split), usual_queries(way, n_query)
     shots = list(shots) if isinstance(shots, (list, tuple, range, np.ndarray)) else [shots]
     specs = [TaskSpec(way, s, n_query, marginal) for s in shots]
     rows = [evaluate(_called(f, name), methods, specs, n_tasks, seed, device, out=out) for name, f in found.items()]
@@ -289,10 +324,9 @@ def plot(self: Comparison,
         if axes is None: _, axes = plt.subplots(1, n, figsize=(1.6 + 2.6*n, 1.3 + .26*lines), sharey=True,
                                         squeeze=False)
         axes = np.ravel(axes)
-        kinds = self.numbers.groupby(["shot", "marginal"], sort=False)
-        for ax, ((shot, marginal), panel) in zip(axes, kinds):
+        for ax, ((shot, marginal, protocol), panel) in zip(axes, self.numbers.groupby(_KIND, sort=False)):
             _draw_differences(ax, panel, self.backbones)
-            ax.set_title(f"{shot}-shot, {marginal}")
+            ax.set_title(f"{shot_words(shot, protocol)[0]}, {marginal}")
         known = [u for u in UNITS
                  if self.numbers.filter(like=f"_minus_{self.backbones[0]}_over_{u}").notna().any(axis=None)]
         _legend_of(axes[0].figure, self.backbones, known, ncols=4 if len(axes) > 1 else 2)

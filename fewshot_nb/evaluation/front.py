@@ -6,14 +6,15 @@
 __all__ = ['features_from', 'Evaluation', 'evaluate_features']
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #4ce21b43
+import functools
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from fastcore.basics import patch
 from ..core import InputError, choose
 from ..data.bank import Bank, numeric_tensor
 from ..data.features import Features, feature_bank, feature_table, features, tell_leak, tell_repeats
-from .compare import compare_methods, with_image_intervals
-from .evaluate import evaluate
+from .compare import compare_methods, shot_words, with_image_intervals
+from .evaluate import evaluate, usual_queries
 from .tables import SORTS, Report, method_tables
 from ..plots import COLOURS, METHOD_KINDS, style
 from ..samplers import TaskSpec
@@ -24,11 +25,12 @@ def features_from(
     y=None,  # (n,) labels of any kind; None where X has them
     base=None,  # base classes, to centre on: features (n, dim), their mean (dim,), a `Bank`, or a file's path
     groups=None,  # the group of each row (n,), or of each class: a list in sorted order of the labels, or a dict
-    names=None,  # a name for each class: a list in sorted order of the labels, or a dict from label to name
+    class_names=None,  # a name for each class: a list in sorted order of the labels, or a dict from label to name
     source: str = "features",  # what they are, for messages and rows
     split=None,  # as `data.features.features` takes it, for a file
 ) -> Features:
     "What a user has in memory or in a file, checked and ready for tasks."
+    if X is None: raise InputError("X is missing: give features, an array (n, dim), or a file's path.")
     if isinstance(X, (str, Path)): return _from_file(X, y, base, split)
     if split is not None: raise InputError("split= is for a file of features: give the path as X, or select the rows.")
     if isinstance(X, tuple) and len(X) == 2 and y is None: X, y = X
@@ -36,7 +38,7 @@ def features_from(
     if not isinstance(X, Bank):
         if y is None: raise InputError("The labels are missing: give evaluate(X, y) with one label for each row of X.")
         _refuse_other_rows(X, y)
-        X = _described(feature_bank(X, y, source), groups, names)
+        X = _described(feature_bank(X, y, source), groups, class_names)
         tell_repeats(X)
     return Features(X, None, None if base is None else _mean_of(base, X))
 
@@ -65,9 +67,9 @@ def _mean_of(base, bank):
     return numeric_tensor(base, "The mean of the base features").float()
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #a39719bb
-def _described(bank, groups, names) -> Bank:
+def _described(bank, groups, class_names) -> Bank:
     "The bank with groups and names of its classes."
-    named = bank.names if names is None else _for_each_class(names, bank, "names")
+    named = bank.names if class_names is None else _for_each_class(class_names, bank, "class_names")
     if groups is None: return Bank(bank.data, bank.labels, None, named, None, bank.source)
     per_class = _group_of_each_class(groups, bank)
     group_names, numbers = np.unique(list(map(str, per_class)), return_inverse=True)
@@ -116,25 +118,37 @@ class Evaluation(Report):
         b = self.bank
         return f"{b.source}: {b.n:,} samples of {b.shape[0]} numbers, {b.classes:,} classes"
 
+# %% ../../nbs/api/585_evaluation_front.ipynb #36012425
+def _instead_of(**now):
+    "A decorator: arguments of these old names are refused, and told what to give instead."
+    def guarded(function):
+        @functools.wraps(function)
+        def asked(*args, **kwargs):
+            for old in now.keys() & kwargs.keys(): raise InputError(f"There is no {old}= any more: give {now[old]}.")
+            return function(*args, **kwargs)
+        return asked
+    return guarded
+
 # %% ../../nbs/api/585_evaluation_front.ipynb #0c962b5d
+@_instead_of(names="class_names=, a name for each class", balanced="change=False, or True to run balanced queries, too")
 def evaluate_features(
     X,  # (n, dim) features, or whatever else `features_from` takes
     y=None,  # (n,) labels of any kind
     *,
     base=None,  # base classes, to centre on: features, their mean (dim,), or a file
     groups=None,  # the group of each row or class
-    names=None,  # a name for each class
+    class_names=None,  # a name for each class
     methods="all",  # names, instances, `module:Class`, estimators of scikit-learn or functions
     shots=(1, 5),  # labelled samples of each class; a number or several
     way: int = 5,  # classes of a task
-    n_query: int = 75,  # queries of a whole task
+    n_query: int | None = None,  # queries of a whole task; default: 75, or the next multiple of `way`
     marginal="dirichlet(2)",  # class shares of the queries: "balanced", "dirichlet(2)", counts
     within: str | None = None,  # draw the classes of a task from one group; the word names the kind of group
     n_tasks: int = 1000,  # tasks of each kind
     seed: int = 0,  # of the tasks
     device="auto",  # cpu, cuda ...
     change: bool = True,  # also balanced queries, for the change
-    split=None,  # of a file: "grocery", a CSV (class, part) ...
+    split=None,  # which classes of a file are base, validation and novel: a CSV (class, part), "grocery" ...
     source: str = "features",  # what the features are, for the table
     out=None,  # a folder that keeps the rows, to go on from; a relative one lies in the project
     sort: str = "accuracy",  # order of the lines
@@ -143,10 +157,11 @@ def evaluate_features(
 ) -> Evaluation:
     "Evaluate methods on your own embeddings under realistic, imbalanced few-shot tasks."
     choose(sort, SORTS, "order")
-    data = features_from(X, y, base, groups, names, source, split)
+    data = features_from(X, y, base, groups, class_names, source, split)
     if within is not None and len(data.novel.groups.unique()) == 1:
         raise InputError(f"within={within!r} draws classes from one group, but all are in one: give groups=.")
     shots = list(shots) if isinstance(shots, (list, tuple, range, np.ndarray)) else [shots]
+    n_query = usual_queries(way, n_query)
     specs = [TaskSpec(way, s, n_query, marginal, within=within, skip_small=within is not None) for s in shots]
     rows = evaluate(data, methods, specs, n_tasks, seed, device, change=change, out=out, calibration=calibration)
     return Evaluation(rows, data.novel, sort, images)
@@ -166,12 +181,12 @@ def plot(self: Evaluation,
         uneven = self.numbers[self.numbers.marginal != "balanced"]
         kinds = list((uneven if len(uneven) else self.numbers).groupby(["shot", "marginal", "protocol"], sort=False))
         order = kinds[0][1].sort_values("accuracy").method.drop_duplicates().tolist()
-        for ax, (kind, panel) in zip(axes, kinds): _draw_accuracies(ax, panel, order, *kind[:2])
+        for ax, (kind, panel) in zip(axes, kinds): _draw_accuracies(ax, panel, order, *kind)
         _legend_below(axes[0].figure, self.numbers)
     return axes[0].figure
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #66be10e7
-def _draw_accuracies(ax, panel, order, shot, marginal):
+def _draw_accuracies(ax, panel, order, shot, marginal, protocol):
     "One mark for each method, and a hollow one on balanced queries."
     for r in panel.drop_duplicates("method").itertuples():
         kind = METHOD_KINDS[bool(r.transductive)]
@@ -182,7 +197,7 @@ def _draw_accuracies(ax, panel, order, shot, marginal):
             ax.plot(ends[1:], [at], marker, mfc="white", color=ink, ms=5)
         ax.errorbar(100*r.accuracy, at, xerr=100*r.accuracy_half, fmt=marker, color=ink, ms=5, lw=1.2, capsize=2)
     ax.set(yticks=range(len(order)), yticklabels=order, ylim=(-.6, len(order) - .4),
-           xlabel="accuracy (%)", title=f"{shot}-shot, {marginal}")
+           xlabel="accuracy (%)", title=f"{shot_words(shot, protocol)[0]}, {marginal}")
     ax.grid(axis="x", lw=.4, alpha=.5)
 
 def _legend_below(figure, numbers):

@@ -138,7 +138,7 @@ def over_images(
 ) -> Interval:
     """The mean over tasks, with the interval that also allows for other images, or other classes: a
     delete-one jackknife in closed form. Half the width is NaN where the part of the images drowns in the noise of
-    so few tasks."""
+    so few tasks, and for a single task."""
     choose(unit, ("image", "class"), "unit")
     x, total = _vector(x), 0
     _, labels, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
@@ -155,6 +155,7 @@ def over_images(
         inside, expected, noise = inside + parts[0], expected + parts[1], noise + parts[2]
     if total != len(x):
         raise InputError(f"There are {len(x)} scores for {total} tasks: give the tasks of these scores.")
+    if total == 1: return Interval(float(x.mean()), float("nan"))
     half = _half_over(unit, labels, inside, expected, noise, total, x.var(ddof=1), level)
     return Interval(float(x.mean()), half)
 

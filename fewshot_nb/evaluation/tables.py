@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from ..core import InputError, choose
-from .compare import SETTLED_TASKS, TASK_KIND
+from .compare import SETTLED_TASKS, TASK_KIND, shot_words, task_title, width_notes
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #244e1bb2
 def _in_percent(value, half, sign=""):
@@ -33,15 +33,16 @@ class ReportTable:
     words: pd.DataFrame  # text; the first column names the line
     marked: str = ""  # the column that carries the marks
     marks: tuple = ()  # of each line: "*" for the best, "~" for what cannot be told from it, or ""
-    notes: tuple = ()  # footnotes
+    notes: tuple = ()  # footnotes; one that begins with the name of a column is lost with it
     spare: tuple = ()  # columns to lose where there is no room, the least important first
     meanings: tuple = (("*", "* the best"), ("~", "~ not told from the best"))  # of the marks
+    narrow: object = None  # the same table in shorter words, for where no more than one spare column has room
 
     def fitted(self, width):  # characters of a line
         "The words that fit in so many characters, and the names of the columns that do not."
         kept, lost = self.words, []
         for name in self.spare:
-            if sum(_widths(kept, self.marked)) + 2*(kept.shape[1] - 1) <= width: break
+            if _width(kept, self.marked) <= width: break
             kept, lost = kept.drop(columns=name), [*lost, name]
         return kept, lost
 
@@ -50,10 +51,19 @@ def _widths(words, marked) -> list:
     "How many characters each column takes; the marks take two."
     return [max([len(name), *map(len, words[name])]) + 2*(name == marked) for name in words]
 
+def _width(words, marked) -> int:
+    "How many characters a line takes."
+    return sum(_widths(words, marked)) + 2*(words.shape[1] - 1)
+
 def _legend(table) -> list:
     "What the marks mean, where there are any."
     found = [meaning for mark, meaning in table.meanings if mark in table.marks]
     return ["; ".join(found)] if found else []
+
+def _footnotes(table, lost) -> list:
+    "The footnotes of a table that has lost some columns, and their names."
+    kept = [n for n in table.notes if not any(n.startswith((f"{name} ", f"{name}:")) for name in lost)]
+    return [*kept, *[f"no room for: {', '.join(lost)}"]*bool(lost)]
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #759ce681
 @patch
@@ -62,6 +72,9 @@ def text(self: ReportTable,
 ) -> str:
     "The table for a terminal."
     width = shutil.get_terminal_size((80, 24)).columns if width is None else width
+    if self.narrow is not None:
+        least = self.words.drop(columns=list(self.spare[:-1]))
+        if _width(least, self.marked) > width: return self.narrow.text(width)
     words, lost = self.fitted(width)
     sizes, names = _widths(words, self.marked), list(words)
     def line(cells):
@@ -69,8 +82,7 @@ def text(self: ReportTable,
     lines = [line([name.ljust(n - 2) if name == self.marked else name for name, n in zip(names, sizes)])]
     for mark, (_, row) in zip(self.marks or [""]*len(words), words.iterrows()):
         lines.append(line([f"{mark:1} {row[n]}" if n == self.marked else row[n] for n in names]))
-    notes = [*_legend(self), *self.notes]
-    if lost: notes.append(f"no room for: {', '.join(lost)}")
+    notes = [*_legend(self), *_footnotes(self, lost)]
     folded = [part for note in notes for part in textwrap.wrap(note, width, subsequent_indent="  ")]
     return "\n".join([*textwrap.wrap(self.title, width), *lines, *folded])
 
@@ -80,7 +92,8 @@ def markdown(self: ReportTable) -> str:
     "The table in Markdown, the best in bold."
     def row(cells): return f"| {' | '.join(c.replace('|', '/') for c in cells)} |"
     rule = [":--"] + ["--:"]*(self.words.shape[1] - 1)
-    lines = [row(self.words), row(rule), *(row(cells) for cells in self._cells("**{}**", "{} ~"))]
+    signed = dataclasses.replace(self, words=self.words.map(_with_minus))
+    lines = [row(self.words), row(rule), *(row(cells) for cells in signed._cells("**{}**", "{} ~"))]
     return "\n".join([f"**{self.title}**", "", *lines, "", *(f"- {n}" for n in self._small_print())])
 
 @patch
@@ -93,18 +106,22 @@ def _cells(self: ReportTable, best, tied) -> list:
             for mark, (_, row) in zip(marks, self.words.iterrows())]
 
 @patch
-def _small_print(self: ReportTable) -> list:
+def _small_print(self: ReportTable, lost=()) -> list:
     "The footnotes where the best stands in bold."
-    return [n.replace("* the best", "bold: the best") for n in _legend(self)] + list(self.notes)
+    return [n.replace("* the best", "bold: the best") for n in _legend(self)] + _footnotes(self, lost)
+
+def _with_minus(word) -> str:
+    "A word whose negative numbers have a minus sign, which a hyphen is not."
+    return re.sub(r"(?<![\w.)])-(?=\.?\d)", "−", word)
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #ceb69181
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
           "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "↓": r"$\downarrow$",
-          "↑": r"$\uparrow$", "×": r"$\times$"}
+          "↑": r"$\uparrow$", "×": r"$\times$", "−": "$-$"}
 
 def _in_latex(word) -> str:
     "A word with what LaTeX would take for a command written out."
-    return "".join(_LATEX.get(c, c) for c in word)
+    return "".join(_LATEX.get(c, c) for c in _with_minus(word))
 
 @patch
 def latex(self: ReportTable) -> str:
@@ -130,12 +147,12 @@ def _with_unit(name, marked):
 def html(self: ReportTable) -> str:
     "The table for JupyterLab, the best in bold."
     def row(cells, tag): return "<tr>" + "".join(f"<{tag}>{c}</{tag}>" for c in cells) + "</tr>"
-    spare = list(self.spare)[:max(0, self.words.shape[1] - 8)]  # eight columns are what people read
-    words = self.words.drop(columns=spare)
-    plain = dataclasses.replace(self, words=words.map(html_text.escape))
+    lost = list(self.spare)[:max(0, self.words.shape[1] - 8)]  # eight columns are what people read
+    words = self.words.drop(columns=lost)
+    plain = dataclasses.replace(self, words=words.map(_with_minus).map(html_text.escape))
     rows = [row(cells, "td") for cells in plain._cells("<b>{}</b>", "{} ~")]
     head = row([html_text.escape(_with_unit(name, self.marked)) for name in words], "th")
-    notes = "<br>".join(map(html_text.escape, self._small_print()))
+    notes = "<br>".join(map(html_text.escape, self._small_print(lost)))
     caption = f"<caption style='text-align:left;white-space:nowrap'>{html_text.escape(self.title)}</caption>"
     table = f"<table>{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
     return f"{table}<small style='display:block;margin-bottom:1.5em'>{notes}</small>"
@@ -143,7 +160,8 @@ def html(self: ReportTable) -> str:
 # %% ../../nbs/api/575_evaluation_tables.ipynb #430794e8
 TABLE_WORDS = {  # what a column of the table means
     "accuracy": "mean accuracy over tasks in percent, with half the 95 % interval over tasks (Student's t)",
-    "ahead": "the backbone with the highest accuracy; ~ marks a lead that the tasks do not bear out",
+    "ahead": "the backbone with the highest accuracy, and of several the runner-up; ~ marks a lead that the tasks do "
+             "not bear out",
     "by": "lead over the runner-up on the same tasks, in points",
     "± tasks": "half the single 95 % interval over other tasks from these images, in points",
     "± images": "half the single 95 % interval over other images of these classes (jackknife), in points",
@@ -258,15 +276,13 @@ def _sorted_lines(lines, sort):
 def _one_table(lines) -> ReportTable:
     "The lines of one kind of task in words."
     line, notes = lines.iloc[0], _lettered_notes(lines.note)
-    title = f"{line.way}-way {line.shot}-shot, {line.n_query} queries, {line.marginal}, {_task_count(line.tasks)}"
-    if line.protocol != "disjoint": title += f", {line.protocol}"
-    if line.within: title += f", within one {line.within}"
+    title = task_title(line) + (f", within one {line.within}" if line.within else "")
     words = pd.DataFrame({
         "method": [f"{r.method} {_letters(r.note, notes)}".strip() for r in lines.itertuples()],
         "accuracy": [_in_percent(r.accuracy, r.accuracy_half) for r in lines.itertuples()],
         **_width_words(lines), **_calibration_words(lines),
         "from balanced": [_arrow(r.change, r.change_half) for r in lines.itertuples()],
-        "vs. inductive": [_against_best(r) for r in lines.itertuples()],
+        "vs. inductive": [_against_best(r) if len(lines) > 1 else "" for r in lines.itertuples()],
         "bal. acc.": (100*lines.balanced_accuracy).map("{:.1f}".format).to_numpy(),
         "macro-F1": (100*lines.macro_f1).map("{:.1f}".format).to_numpy(),
         "s / 1,000": lines.seconds_per_1000.map("{:.2f}".format).to_numpy()})
@@ -286,16 +302,12 @@ def _width_words(lines) -> dict:
     return {name: ["" if np.isnan(v) else f"{100*v:.1f}" for v in lines[column]]
             for name, column in names.items() if column in lines and lines[column].notna().any()}
 
-def _task_count(n): return f"{n:,} task{'s'*bool(n > 1)}"
-
 def _width_notes(lines) -> list:
     "What is to be said of these widths, each sentence once."
     if "width_note" not in lines: return []
-    said = dict.fromkeys(n for note in lines.width_note for n in note.split("; ") if n)
-    known = [n for n in ("± images", "± classes") if n in _width_words(lines)]
     of = {"± images": "other images of these classes", "± classes": "other classes"}
-    means = [f"{n}: half the accuracy's 95 % interval over {of[n]}" for n in known]
-    return ["; ".join(means)]*bool(means) + list(said)
+    means = [f"{n}: half the accuracy's 95 % interval over {of[n]}" for n in _width_words(lines)]
+    return means + width_notes(lines.method.tolist(), lines.width_note.tolist())
 
 def _calibration_words(lines) -> dict:
     "Expected calibration error and log-loss in words, where the lines have them."
@@ -307,8 +319,8 @@ def _calibration_words(lines) -> dict:
 _SPARE = ("s / 1,000", "macro-F1", "bal. acc.", "from balanced", "vs. inductive", "log-loss")
 
 def _mark(line, pairs) -> str:
-    "Whether a line is the best of its table, or cannot be told from it by one of so many pairs (Bonferroni)."
-    if line.tasks == 1: return ""
+    "Whether a line is the best of several, or cannot be told from it by one of so many pairs (Bonferroni)."
+    if line.tasks == 1 or not pairs: return ""
     if np.isnan(line.behind): return "*"
     return "" if line.behind_p*pairs <= .05 else "~"
 
@@ -363,6 +375,7 @@ def draw_drops(
     titles = _titles([kind for kind, _ in kinds])
     axes = _panels(len(kinds), len(order) + titles[0].count("\n")) if axes is None else np.ravel(axes)
     for ax, (_, lines), title in zip(axes, kinds, titles):
+        ax.set_xlabel(textwrap.fill(f"from balanced to {lines.marginal.iloc[0]} queries (points)", 30))
         _draw_bars(ax, lines.drop_duplicates("method", keep="last").set_index("method").reindex(order))
         ax.set_title(title, fontsize=9 if len(title) > 12 else None)
     looks = METHOD_KINDS.values()
@@ -376,7 +389,7 @@ def _panels(n, lines):
     import matplotlib.pyplot as plt
     across = min(n, 4)
     down = -(-n//across)
-    size = 1.2 + 2.4*across, max(1.4, .6 + .24*lines)*down + .3
+    size = 1.2 + 2.4*across, max(1.6, .8 + .24*lines)*down + .3
     _, axes = plt.subplots(down, across, figsize=size, sharey=True, squeeze=False, dpi=80, layout="constrained")
     for ax in axes.ravel()[n:]: ax.set_axis_off()
     return axes.ravel()
@@ -385,12 +398,14 @@ def _panels(n, lines):
 def _titles(kinds):
     "The number of shots, and whatever else differs between the panels; a content is named by its first digits."
     names = [*TASK_KIND, "marginal"]
+    shot, protocol = names.index("shot"), names.index("protocol")
+    shots, rest = zip(*(shot_words(k[shot], k[protocol]) for k in kinds))
+    kinds = [(*k[:protocol], r, *k[protocol + 1:]) for k, r in zip(kinds, rest)]
     differ = [i for i, name in enumerate(names) if name != "shot" and len({k[i] for k in kinds}) > 1]
     def word(i, value):
         if names[i] in ("content", "base"): return f"{names[i]} {value[:6] or 'none'}"
         return f"{names[i]} {value}" if names[i] in ("seed", "way", "n_query") else str(value)
-    shot = names.index("shot")
-    return ["\n".join([f"{k[shot]}-shot", *(word(i, k[i]) for i in differ)]) for k in kinds]
+    return ["\n".join([s, *(word(i, k[i]) for i in differ)]) for s, k in zip(shots, kinds)]
 
 def _draw_bars(ax, lines):
     "One bar for each method, in the order of `lines`."
@@ -400,4 +415,4 @@ def _draw_bars(ax, lines):
     halves = 100*lines.change_half.fillna(0)
     ax.barh(places, 100*lines.change, xerr=halves, color=inks, height=.7, error_kw=dict(lw=.8))
     ax.axvline(0, color="k", lw=.8)
-    ax.set(yticks=places, yticklabels=lines.index, xlabel="change (points)")
+    ax.set(yticks=places, yticklabels=lines.index)

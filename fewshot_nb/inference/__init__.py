@@ -48,6 +48,8 @@ def find_method(
     "The method class that `text` means, or another classifier as a method; `InputError` where there is none."
     if ":" not in text: return choose(text, __getattr__("METHODS"), "method")
     module, _, name = text.partition(":")
+    if module.endswith(".py"):
+        raise InputError(f"{module!r} in {text!r} is a file, not a module: leave off .py, {module[:-3]}:{name}.")
     if not all(part.isidentifier() for part in module.split(".")):
         raise InputError(f"{module!r} in {text!r} is no module: write it as in an import, without folders and .py.")
     found = getattr(_imported(module), name, None)

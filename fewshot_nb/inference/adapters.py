@@ -6,7 +6,7 @@
 __all__ = ['OneTaskMethod', 'kind_of', 'label_of', 'state_digest', 'TaskSampler', 'EasyFewShotClassifier']
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #94690338
-import copy, copyreg, dis, inspect, sys, sysconfig, threading
+import copy, copyreg, dis, inspect, sys, sysconfig, threading, traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -83,9 +83,20 @@ def _check_estimator(estimator):
 # %% ../../nbs/api/497_inference_adapters.ipynb #835119ee
 @patch
 def answer(self: OneTaskMethod, support, labels, query, way):
-    answers = [self._one(s, y, q, way) for s, y, q in zip(support, labels, query)]
+    try: answers = [self._one(s, y, q, way) for s, y, q in zip(support, labels, query)]
+    except InputError: raise
+    except Exception as e:  # of any kind: it comes from the user's code, or from what that calls
+        what = " ".join(f"{type(e).__name__}: {e}".split()).rstrip(":. ")
+        raise InputError(f"{self.name} failed on a task with {what}{_place(e)}: mend it, or leave it out.") from e
     return torch.stack(answers).to(query.device, query.dtype)
 
+def _place(error) -> str:
+    "The last line of the user's own code that an error came through, in words; empty where there is none."
+    own = [(f.f_code, line) for f, line in traceback.walk_tb(error.__traceback__)
+           if not _is_installed(f.f_globals.get("__name__"))]
+    return f" (in {own[-1][0].co_name}, line {own[-1][1]} of {Path(own[-1][0].co_filename).name})" if own else ""
+
+# %% ../../nbs/api/497_inference_adapters.ipynb #8aa36cf6
 _asked = threading.Lock()
 
 @patch

@@ -381,6 +381,7 @@ class Method:
     scale_free: ClassVar[bool] = False  # whether answers do not depend on the unit of the features
     takes_base: ClassVar[bool] = False  # whether it uses the covariance of `BaseStatistics`
     counts_samples: ClassVar[bool] = False  # whether a class with more shots weighs more in training or centring
+    fewest_queries: ClassVar[int] = 1  # that a task must have
     _estimator_type: ClassVar[str] = "classifier"  # for scikit-learn before 1.6
     engines: ClassVar[tuple] = ("torch",)  # its codes, the plain one first; with more it has a field `engine`
     compiled: ClassVar[object] = None  # a `CompiledTwin`: what compiling costs and saves

@@ -185,6 +185,7 @@ class PTMAP(Method):
     verified_by = "the predictions of Veilleux et al. (2021)'s code"
     engines = ("plain", "torch", "numba")
     compiled = CompiledTwin("clustering._map_tasks", 4, 1.5e-3)
+    fewest_queries = 2  # it knows them by how they differ from their mean
     cost = 0.8e-3
     counts_samples = True
 

@@ -9,8 +9,8 @@ from importlib import resources
 from ..core import choose
 
 # %% auto #0
-__all__ = ['PAPERS', 'OWN_CLAIMS', 'EVIDENCE', 'claimant', 'published_table', 'published_claims', 'retired_claims',
-           'first_verdicts', 'expected_numbers']
+__all__ = ['PAPERS', 'OWN_CLAIMS', 'EVIDENCE', 'claimant', 'published_table', 'expectation_word', 'published_claims',
+           'retired_claims', 'first_verdicts', 'expected_numbers']
 
 # %% ../../nbs/api/010_papers.ipynb #6ee369f3
 PAPERS = {
@@ -55,6 +55,14 @@ def published_table(
 
 # %% ../../nbs/api/010_papers.ipynb #da9f5715
 EVIDENCE = ("trained", "parity", "measured", "configuration")  # those that are hardest to come by first
+
+# %% ../../nbs/api/010_papers.ipynb #f0f4ca80
+def expectation_word(
+    claim: dict,  # with its paper and its kind: a line of `published_claims`, or a verdict on it
+) -> str:  # "published", "asked" or "expected"
+    "Which word introduces the expected side of a claim."
+    if claim["paper"] in OWN_CLAIMS: return "expected"
+    return "published" if claim.get("kind") in ("value", "exact") else "asked"
 
 # %% ../../nbs/api/010_papers.ipynb #6ac3648b
 def published_claims(

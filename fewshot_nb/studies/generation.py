@@ -16,6 +16,7 @@ from fastcore.basics import patch
 from jaxtyping import Float, Int
 from torch import Tensor
 from .. import core
+from ..claims.rules import Measure
 from ..core import InputError, read_arrays, save_arrays, torch_rng, written_whole
 from ..data.bank import Bank
 from ..data.source import characters
@@ -411,7 +412,14 @@ def human_measures(
     fit, judged = fit_and_judged(50, str(data))
     pair = read_critics(critics, None, data, device)
     judged = judged.to(device)
-    return human_claims(human_rows(judged, pair, fit, features=critic_features(judged, pair)))
+    rows = human_rows(judged, pair, fit, features=critic_features(judged, pair))
+    return human_claims(rows) | {"H2": _two_readings(*rows.value[rows.claim == "H2"])}
+
+def _two_readings(of_simclr, of_proto_net):
+    "H2, by whose prototypes the star may have been drawn."
+    said = (f"{of_simclr:.2f} with SimCLR's prototypes as support, {of_proto_net:.2f} with ProtoNet's, "
+            "and the paper does not say which")
+    return Measure(of_simclr, remark=said)
 
 # %% ../../nbs/api/805_studies_generation.ipynb #people-002
 def people_at_size(
