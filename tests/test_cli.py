@@ -68,7 +68,7 @@ def said(capsys):
         (["reproduce", "exp_beta", "--data", "glyphs", "--jobs", "0"], "--jobs 0 is too few"),
         (["results", "exp_beta", "--out", "nowhere"], "There are no rows of exp_beta under 'nowhere'"),
         (["logs", "exp_beta-0009", "--out", "nowhere"], "/nowhere': jobs are called like exp_beta-smoke-glyphs-0000"),
-        (["claims", "--paper", "generations"], "Unknown paper 'generations': did you mean generation or "),
+        (["claims", "--paper", "generations"], "Unknown paper 'generations': did you mean generation?"),
         (["data", "glyfs"], "Unknown data set 'glyfs': did you mean glyphs?"),
     ],
 )
