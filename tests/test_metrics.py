@@ -205,4 +205,5 @@ def test_one_printed_star_is_one_claim_with_both_readings(human):
     told = judge_measures("generation", dict(H2=measure), data="omniglot", profile="paper", critics="serre2022").iloc[0]
     assert told.verdict == "reproduced" and told.published == "97.5; counts within ± 0.5, as a figure can be read"
     assert "97.97 with SimCLR's prototypes as support, 98.55 with ProtoNet's" in told.why
+    assert "by Eq. 1" in told.why and "SimCLR's prototypes (Eq. 1)" in told.statement
     assert not set(human[-1]) & {"H2a", "H2b"}
