@@ -416,7 +416,7 @@ def human_measures(
     return human_claims(rows) | {"H2": _two_readings(*rows.value[rows.claim == "H2"])}
 
 def _two_readings(of_simclr, of_proto_net):
-    "H2 with the prototypes of Eq. 1, in the features that diversity is measured in; and with those of the other critic."
+    "H2 with the prototypes of Eq. 1, in the features of diversity; beside them those of the other critic."
     said = (f"{of_simclr:.2f} with SimCLR's prototypes as support, {of_proto_net:.2f} with ProtoNet's, "
             "and by Eq. 1 prototypes are of the features that diversity is measured in, SimCLR's")
     return Measure(of_simclr, remark=said)
