@@ -35,7 +35,9 @@ def __getattr__(name):
     if name not in _WHERE: raise AttributeError(f"module 'fewshot_nb' has no attribute {name!r}")
     module, there = _WHERE[name]
     found = getattr(importlib.import_module(f"fewshot_nb.{module}"), there)
-    if inspect.isfunction(found): found.__doc__ = _told(found)
+    if inspect.isfunction(found):
+        found.__doc__ = _told(found)
+        found.__name__ = inspect.unwrap(found).__name__ = name  # as `help` and the reference head it
     globals()[name] = found
     return found
 

@@ -14,7 +14,7 @@ import numpy as np, pandas as pd, torch
 import matplotlib as mpl, matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from .core import InputError
+from .core import InputError, counted
 
 # %% ../nbs/api/020_plots.ipynb #225705af
 COLOURS = dict(blue="#0072B2", orange="#E69F00", green="#009E73", vermillion="#D55E00",
@@ -310,19 +310,29 @@ def _marks(words, most, halves=None):
         return "~" if math.hypot(half, best[1]) >= abs(value - best[0]) else ""
     return [mark(*r) if r else "" for r in read]
 
+# %% ../nbs/api/020_plots.ipynb #5e7ff2c1
+_SETTINGS = re.compile(  # names of numbers that are set or designed, not measured
+    r"(n |ps )?(shots?|ways?|seeds?|steps?|epochs?|runs|tasks|queries|problems|draws)"
+    r"|(num )?df|degrees of freedom|n_query|alpha|beta|version|rate|margin|image size|widths divided by|side( \(px\))?")
+
 # %% ../nbs/api/020_plots.ipynb #7ab1e01b
 def _pairs(shared):
-    "What rows share, in words: `profile laptop, accuracy 90.5 %, gate: no learning curve`."
-    unit = re.compile(r"^(.*) \((%|points|s|ms|px|nats|MB)\)$")
-    def pair(k, v):
-        if unit.match(k): return unit.sub(rf"\1 {v} \2", k)
-        return f"{k}: {v}" if re.match(r"[A-Za-z]+,? ", v) else f"{k} {v}"
-    return ", ".join(pair(k, v) for k, v in shared.items() if v)
+    "What rows share, in words: `profile = laptop; side = 48 px`."
+    unit = re.compile(r"(.*) \((px|s|ms|MB)\)")
+    def pair(k, v): return "{} = {} {}".format(m[1], v, m[2]) if (m := unit.fullmatch(k)) else f"{k} = {v}"
+    return "; ".join(pair(k, v) for k, v in shared.items())
+
+def _is_setting(name, word):
+    "Whether a column holds what was set: a name, or a number that is called like a setting; else it is a result."
+    return bool(_SETTINGS.fullmatch(name)) or word[:1].isalpha() and word not in ("yes", "no") and len(word) <= 40
 
 def _same(words):
-    "Columns that say the same in every row, and what they say."
-    same = [c for c in words if len(words) > 1 and words[c].nunique() == 1][:words.shape[1] - 1]
-    return same, {c: words[c].iloc[0] for c in same if words[c].iloc[0] not in ("–", "")}
+    "Columns of settings that say the same in every row, and what they say; columns that are empty, too."
+    same = {c: words[c].iloc[0] for c in words if len(words) > 1 and words[c].nunique() == 1}
+    lifted = [c for c, word in same.items() if word in ("–", "") or _is_setting(str(c), word)]
+    results = [c for c in same if c not in lifted]
+    lifted += results[:max(0, words.shape[1] - len(lifted) - 8)]  # eight columns are what people read
+    return lifted[:words.shape[1] - 1], {c: same[c] for c in lifted if same[c] not in ("–", "")}
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e013
 class ReadingTable:
@@ -378,7 +388,7 @@ def _repr_html_(self: ReadingTable):
         shared.append(_pairs(here))
     first = _html_table(*parts[0], " ".join(filter(None, [self.said(), shared[0] and f"Shown: {shared[0]}."])))
     n = len(self.table) - self.fold
-    summary = html.escape(f"{n} more row{'s'*(n > 1)}{shared[1] and f': {shared[1]}'}")
+    summary = html.escape(f"{counted(n, 'more row')}{shared[1] and f': {shared[1]}'}")
     return f'{first}\n<details class="more"><summary>{summary}</summary>\n{_html_table(*parts[1])}\n</details>'
 
 # %% ../nbs/api/020_plots.ipynb #7ab1e003

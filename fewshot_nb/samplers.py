@@ -15,7 +15,7 @@ import numpy as np, torch
 from torch import Tensor
 from fastcore.basics import patch
 from jaxtyping import Int
-from .core import InputError, check_whole, choose
+from .core import InputError, check_whole, choose, counted
 from .data.lake_runs import RUNS, WAY, LakeImages, run_table
 from .data.omniglot import DRAWERS
 
@@ -434,7 +434,8 @@ def protocol_word(self: TaskSpec) -> str:
     words = [self.protocol]
     if isinstance(self.way, Ways): words.append(f"ways {self.way}")
     if isinstance(self.shot, Shots): words.append(f"shots {self.shot}")
-    if self.noise: words += [f"noise {_number(self.noise)}", *[f"order {self.order}"]*(self.order != "grouped")]
+    if self.noise: words.append(f"noise {_number(self.noise)}")
+    if self.noise and self.order != "grouped": words.append(f"order {self.order}")
     words += [f"{name} {getattr(self, name)}" for name in ("apart", "together") if getattr(self, name)]
     return "; ".join(words)
 
@@ -634,12 +635,9 @@ def _check_smallest_class(pool, spec, allowed):
     n_small = (pool.sizes[allowed] < need).sum()
     also = f" (as do {n_small - 1} more classes)" if n_small > 1 else ""
     asked = f" and {queries} of {spec.n_query} queries" if queries else ""
-    there = _several(pool.sizes[small], "sample")
+    there = counted(pool.sizes[small], "sample")
     raise InputError(f"Class {pool.names[small]!r} has {there}{also}, but shot={spec.shot}{asked} "
                      f"need {need}: leave it out, or lower shot or n_query.")
-
-def _several(n, word) -> str:
-    return f"{n} {word if n == 1 else word + 's'}"
 
 # %% ../nbs/api/200_samplers.ipynb #469d7f97
 BLOCK = 1024  # tasks that are drawn together; part of the meaning of a seed
@@ -788,7 +786,7 @@ def _check_taken(pool, spec, classes, sizes, taken):
     short = np.flatnonzero(taken > sizes.ravel())
     if not len(short): return
     name, has = pool.names[classes.ravel()[short[0]]], sizes.ravel()[short[0]]
-    raise InputError(f"Class {name!r} has {_several(has, 'sample')}, but noise={spec.noise} asks for "
+    raise InputError(f"Class {name!r} has {counted(has, 'sample')}, but noise={spec.noise} asks for "
                      f"{taken[short[0]]} of them in one support: lower noise or shot.")
 
 def _queries_beside(rng, spec, support, taken, sizes, need):

@@ -212,6 +212,7 @@ def test_a_truncated_cache_is_made_anew(said, tree, cache, monkeypatch, tmp_path
             for file in cache.glob("*.safetensors"): file.write_bytes(file.read_bytes()[:300])
         out, notes = said("data", "omniglot", "--size", "28", "--data", tree)
         assert again == ("made anew" in notes)
+        assert out.startswith("omniglot: 40 drawings of 2 characters in 1 alphabet, 28 x 28 pixels, ready in ")
         sheets.append((tmp_path/"runs/omniglot.png").read_bytes())
     assert sheets[0] == sheets[1]
 
@@ -256,7 +257,7 @@ def test_results_that_cannot_be_written(refused, tmp_path, monkeypatch):
 
 def test_results_that_cannot_be_read(refused, tmp_path, monkeypatch):
     "A folder that is not there, and one that may not be looked into; to be read, it need not be written."
-    assert "under 'nowhere': run it first, or name the folder" in refused("results", "exp_beta", "--out", "nowhere")
+    assert "under 'nowhere': run it first, name the folder" in refused("results", "exp_beta", "--out", "nowhere")
     rows_of_beta(tmp_path/"out")
     def forbidden(*args, **kwargs): raise PermissionError(13, "Permission denied")
     for locked in (tmp_path/"out", tmp_path/"out/exp_beta"):
@@ -293,6 +294,26 @@ def test_parts_cut_short_or_foreign_are_named_and_set_aside(said, tmp_path, monk
     assert {p.name for p in results.folder.glob("*.aside")} == {paths[0].name + ".aside", "stranger.parquet.aside"}
 
 # --- what goes well
+
+def test_rows_that_ship_in_lines_that_fit(said, refused, tmp_path, monkeypatch):
+    "In a fresh folder `results` said to run it first, and printed lines of 900 characters."
+    assert "read the rows that come with the package with --committed" in refused("results", "exp_keff")
+    monkeypatch.setenv("COLUMNS", "90")
+    *lines, last = said("results", "exp_keff", "--committed")[0].splitlines()
+    assert max(map(len, lines)) <= 90 and "accuracy" in lines[0].split()
+    assert last == f"{len(lines) - 1} rows, {len(lines[0].split())} of 29 columns: --to FILE.csv writes all"
+    said("results", "exp_keff", "--committed", "--to", tmp_path/"all.csv")
+    assert len((tmp_path/"all.csv").read_text().splitlines()) == len(lines)
+
+def test_a_run_tells_first_how_long_it_takes(said, tmp_path, monkeypatch):
+    "`reproduce --dry-run` knew that exp_beta takes a quarter of an hour; `run` did not say so."
+    def run(self, to, values):
+        (tmp_path/"mine.ipynb").write_text(json.dumps(dict(cells=[])))
+        return tmp_path/"mine.ipynb"
+    monkeypatch.setattr(experiments.Experiment, "run", run)
+    first = said("run", "exp_beta", "--profile", "laptop", "--data", "glyphs")[0].splitlines()[0]
+    assert first.startswith("about ") and "on one core, measured on" in first
+    assert not said("run", "exp_beta", "--data", "glyphs")[0].startswith("about")
 
 def test_dry_run_tells_jobs_and_hours(said, tmp_path):
     rows_of_beta(tmp_path)
@@ -338,6 +359,7 @@ def test_help_and_version(said):
     out, _ = said("--help")
     print(f"help, in process: {time.perf_counter() - began:.2f} s")
     assert "reproduce" in out and "Traceback" not in out and said()[0] == out  # and without any word
+    assert not re.search(r"\.\.\.$", out.partition("Commands:")[2], re.M)  # no summary of a command is cut
     assert said("--version")[0].strip() == f"fewshot_nb {fewshot_nb.__version__}"
 
 def test_a_missing_value_points_to_the_help_of_its_command(capsys):

@@ -20,6 +20,7 @@ from bs4 import BeautifulSoup
 from filelock import FileLock
 from matplotlib.colors import rgb_to_hsv, to_rgb
 
+import fewshot_nb
 from fewshot_nb.plots import COLOURS
 
 root = Path(__file__).resolve().parents[1]
@@ -233,6 +234,21 @@ def test_a_wide_formula_scrolls_by_itself():
     sheet = (root/"nbs/styles.css").read_text(encoding="utf-8")
     rule = re.search(r'math\[display="block"\] \{([^}]*)\}', sheet).group(1)
     assert "overflow-x: auto" in rule and "max-width: 100%" in rule
+
+def test_nobody_is_told_to_install_what_no_index_has():
+    "`pip install fewshot_nb` finds nothing: a copy of the repository, or a wheel made of it, is installed."
+    files = [root/"README.md", *(root/"nbs").glob("*.ipynb"), *(root/"nbs/tutorials").rglob("*.*")]
+    wrong = [f.name for f in files if re.search(r"pip install \S?fewshot_nb(?!-[\d.]+-py3)", f.read_text(encoding="utf-8"))]
+    assert not wrong, wrong
+
+def test_the_library_begins_at_its_front_door():
+    "The navbar opened `core`; the reference of `fs.evaluate` was the last of 160 chapters."
+    ours = yaml.safe_load((root/"_quarto.yml").read_text(encoding="utf-8"))["website"]
+    library = next(e for e in ours["sidebar"]["contents"] if e.get("section") == "Library")["contents"]
+    door = next(e["href"] for e in ours["navbar"]["left"] if e["text"] == "Library")
+    text = (root/"nbs"/door).read_text(encoding="utf-8")
+    assert library[0]["href"] == door
+    assert all(f"`fs.{name}" in text for name in fewshot_nb.__all__)
 
 def pages_of_results():
     "The experiments that belong to a paper."
@@ -686,6 +702,13 @@ def test_claims_are_found_and_opened(site, browser):
     assert set(kinds) == {"parity"} and said.startswith(f"{len(kinds)} of ")
     browser.execute_script(choose, "")
     assert browser.execute_script(shown) == []
+    word = """const field = document.querySelector('.cl-filter input')
+              field.value = arguments[0]; field.dispatchEvent(new Event('input', {bubbles: true}))"""
+    browser.execute_script(word, "PT-MAP drops by more than 18 points")
+    papers = "return [...document.querySelectorAll('.cl-paper')].filter(p => p.checkVisibility()).map(p => p.id)"
+    assert browser.execute_script(papers) == ["alpha_tim"]  # no heading of another paper stands between
+    assert browser.execute_script("return document.querySelector('.cl-row[open]').checkVisibility()")
+    browser.execute_script(word, "")
     name = browser.execute_script("return document.querySelector('.cl-row').id")
     browser.get(f"{site[0]}/claims.html#{name}")
     browser.refresh()

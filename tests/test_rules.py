@@ -1,6 +1,5 @@
-"Rules that cannot flatter: each fault of the first ledger passes the rule of then and not the rule of now."
+"Rules that cannot flatter: no fault of the first ledger passes (how often each did, chapter 729 counts)."
 import numpy as np, pandas as pd, pytest
-from scipy.stats import spearmanr
 
 from fewshot_nb.core import InputError
 from fewshot_nb.claims.gates import chance_gate, grid_gate, training_gate
@@ -11,19 +10,6 @@ from fewshot_nb.stats.curves import straightness
 
 HIGHEST = lambda draws: draws*.05 + 3*(draws*.05*.95)**.5  # 5 %, and chance
 
-# --- the rules of then, frozen
-
-def old_straightness(points):
-    z = (points - points.mean(0))/points.std(0)
-    return np.linalg.svd(z, compute_uv=False)[0]**2/(z**2).sum()
-
-def old_concave(x, y):
-    "A parabola's curvature, with an interval of its residuals."
-    fit, cov = np.polyfit(x, y, 2, cov=True)
-    return fit[0] + 2*cov[0, 0]**.5 < 0
-
-def old_no_trend(y): return abs(spearmanr(np.arange(len(y)), y).statistic) < .5
-
 def judged(kind, expected, tolerance, measure, evidence="trained"):
     claim = dict(paper="generation", id="X", statement="", kind=kind, expected=expected, tolerance=tolerance,
                  needs="data=omniglot profile=paper", evidence=evidence)
@@ -32,53 +18,44 @@ def judged(kind, expected, tolerance, measure, evidence="trained"):
 # --- the table of faults, row by row
 
 def test_r2_is_no_share_of_an_axis():
-    points = np.random.default_rng(4).normal(size=(400, 4, 2))
-    old = sum(old_straightness(p) >= .8 for p in points)
-    new = sum(apply_rule("linear", pd.DataFrame(p, columns=["x", "y"]), "0.8..1", "").place == "inside"
-              for p in points[:40])
-    assert old/400 > .25 and new <= 4
+    points = np.random.default_rng(4).normal(size=(40, 4, 2))
+    assert sum(apply_rule("linear", pd.DataFrame(p, columns=["x", "y"]), "0.8..1", "").place == "inside"
+               for p in points) <= 4
     r = np.array([[1., 0], [2, 1], [3, -.2], [4, 2.]])
-    assert straightness(r) == pytest.approx(np.corrcoef(r.T)[0, 1]**2) and old_straightness(r) > straightness(r)
+    assert straightness(r) == pytest.approx(np.corrcoef(r.T)[0, 1]**2)
 
 def test_a_rise_to_a_plateau_is_not_concave():
     x, seed = np.tile([.25, 1, 2, 3, 4, 5], 2), np.repeat([0, 1], 6)
     y = 20*(1 - np.exp(-x)) + .3*np.random.default_rng(0).normal(size=12)
-    assert old_concave(x, y)
     points = pd.DataFrame(dict(x=x, y=y, seed=seed))
     assert apply_rule("shape", points, "concave", "").place != "inside"
     one_seed_against = points.assign(y=np.where(seed == 0, -8, 2)*(x - 2.5)**2)
     assert apply_rule("shape", one_seed_against, "convex", "").place != "inside"
 
 def test_the_smallest_of_many_is_chosen_and_judged_on_other_seeds():
-    r = np.random.default_rng(0)
-    old = new = 0
+    r, won = np.random.default_rng(0), 0
     for _ in range(400):
         scores = pd.DataFrame(r.normal(size=(20, 6)))
-        old += scores.mean(axis=1).min() < scores.loc[0].mean()
-        new += apply_rule("order", split_best(scores, 0, smallest=True), "best < reference", "0").place == "inside"
-    assert old/400 > .9 and new <= HIGHEST(400)
+        won += apply_rule("order", split_best(scores, 0, smallest=True), "best < reference", "0").place == "inside"
+    assert won <= HIGHEST(400)
     better = pd.DataFrame(r.normal(size=(20, 6))*.1 + np.arange(20)[:, None])
     assert apply_rule("order", split_best(better, 7, smallest=True), "best < reference", "0").place == "inside"
 
 def test_flat_noise_does_not_rise():
     curves = np.random.default_rng(1).normal(size=(400, 80))
-    assert np.mean(curves[:, -1] > curves.min(1)) > .95
     assert sum(late_slope(y).low > 0 for y in curves) <= HIGHEST(400)
     assert late_slope(curves[0] + .1*np.arange(80)).low > 0
 
 def test_a_few_points_do_not_show_that_there_is_no_trend():
-    y = np.random.default_rng(2).normal(size=(400, 8))
-    assert np.mean([old_no_trend(v) for v in y]) > .7
-    points = pd.DataFrame(dict(x=np.arange(8.), y=y[0]))
+    points = pd.DataFrame(dict(x=np.arange(8.), y=np.random.default_rng(2).normal(size=8)))
     assert apply_rule("negative", points, "0", "0.5").place != "inside"
 
 def test_the_worst_of_many_parts_is_not_picked():
     "V1, V6, V26, Q1 and six claims on Bongard handed over the worst part, as if it were the only one."
     draws = np.random.default_rng(5).normal(size=(400, 14))
     def parts(z): return {i: Estimate(v, v - 1.96, v + 1.96) for i, v in enumerate(z)}
-    picked = sum(apply_rule("sign", min(parts(z).values()), "> 0", "0").place == "outside" for z in draws)
     denied = sum(apply_rule("sign", parts(z), "> 0", "0").place == "outside" for z in draws)
-    assert picked/400 > .2 and denied <= HIGHEST(400)  # all of them lie on the edge
+    assert denied <= HIGHEST(400)  # all of them lie on the edge
     one = draws + np.r_[0., [9.]*13]
     assert sum(apply_rule("sign", parts(z), "> 0", "0").place == "inside" for z in one) <= HIGHEST(400)
     assert apply_rule("sign", parts(draws[0] - np.r_[9., [0.]*13]), "> 0", "0").place == "outside"

@@ -401,7 +401,8 @@ def test_runs_of_24_epochs_and_the_best_of_many_say_nothing():
     t = stability.named_settings(grid.to_frame(index=False).assign(steps=10_000, epochs=24, best_epoch=2))
     wins = 0
     for _ in range(40):
-        found = stability.search_measures(t.assign(accuracy=.6 + g.normal(0, .01, len(t))))
+        curve = [json.dumps({100: dict(accuracy=a)}) for a in .6 + g.normal(0, .01, len(t))]
+        found = stability.search_measures(t.assign(accuracy=.6 + g.normal(0, .01, len(t)), curve=curve, search_seed=0))
         pairs = found["T12"].value
         wins += (pairs["normalised+search"] - pairs["normalised"]).mean() > 0
     assert 8 < wins < 32  # the mean of the best three of 24 beat the best three of 3 in 40 of 40
@@ -415,6 +416,37 @@ def test_no_loss_is_lowest_after_the_last_epoch():
     told = judge_measures("stability", found, data="tiny_tiered", profile="hours").set_index("id")
     assert told.interval["T13"].endswith(", 100]") and told.verdict["T13"] == "does not hold here"
     assert "a search of 3 configurations instead of 10" in told.why["T12"] and "search" not in told.why["T11"]
+
+def test_three_seeds_of_one_search_are_one_search():
+    "T12 'does not hold here' by an interval over training seeds that shared one draw of three configurations."
+    rows = stability.named_settings(committed_rows("exp_protonet_search").query("profile == 'hours'"))
+    found = stability.search_measures(rows)
+    told = judge_measures("stability", found, data="tiny_tiered", profile="hours").set_index("id")
+    assert told.verdict["T12"] == "not judged: one seed" and "of the search, 1 of the 3 draws" in told.why["T12"]
+    assert found["T12"].unit == "searches" and len(found["T12"].value) == 1
+    pairs = stability.paired_settings(rows)  # the test accuracy chooses nothing
+    searched = rows[rows.configuration == 0].set_index("seed").accuracy
+    assert pairs["normalised+search"].tolist() == pytest.approx(100*searched.loc[pairs.index])
+
+def test_launches_differ_by_more_than_repeats_where_their_mean_does_not():
+    "ProtoNet's two launches with SGD differ up and down by configuration; only means were compared (p = 1)."
+    rows = committed_rows("exp_stability").query("profile == 'hours'")
+    found = stability.launch_tests(rows)
+    assert found.p_holm["protonet-sgd"] == pytest.approx(.0150, abs=5e-4) and found.p["protonet-sgd"] < .004
+    assert found.f["protonet-sgd"] == pytest.approx(9.9, abs=.05) and found.p_f["protonet-sgd"] < 3e-5
+    assert (found.p_holm.drop("protonet-sgd") > .2).all()
+    t = stability.labelled_runs(rows)
+    means = stability.mean_comparisons(lmm(stability.PUBLISHED_FORMULA, t), stability.launch_pairs(t))
+    assert means.p_holm.min() > .99
+
+def test_launches_that_are_repeats_are_seldom_told_apart():
+    "Whatever the distribution: a permutation p of .05 or less in about 5 % of tables."
+    names = ["launch", "configuration", "seed", "repeat"]
+    plan = pd.MultiIndex.from_product([(1, 2), range(3), range(3), (1, 2)], names=names).to_frame(index=False)
+    plan, g = plan.assign(learner="a", optimizer="x"), np.random.default_rng(3)
+    drawn = [stability.launch_tests(plan.assign(accuracy=.6 + .004*g.standard_t(2, len(plan)))).p.iloc[0]
+             for _ in range(200)]
+    assert .01 < np.mean(np.array(drawn) <= .05) < .09
 
 def test_the_widest_search_is_the_profile_papers():
     grid = pd.DataFrame(find_experiment("exp_protonet_search").grid("paper"))

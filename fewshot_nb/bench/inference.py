@@ -12,7 +12,7 @@ import contextlib, math
 from dataclasses import dataclass, replace
 from functools import partial
 from .machine import Column, bandwidth, report_table, seconds_of, sgemm_rate
-from ..core import choose, device as get_device, threads
+from ..core import choose, counted, device as get_device, threads
 
 # %% ../../nbs/api/905_bench_inference.ipynb #4724c84d
 def block_rate(
@@ -364,7 +364,7 @@ def _inference_head(first, on_cpu):
     shape = f"{first.way}-way {first.shot}-shot, {first.n_query} queries, {first.dim} dimensions"
     rates = f"large products {first.sgemm/1e9:.0f}, blocks {first.block/1e9:.0f} GFLOP/s"
     if on_cpu:
-        shape += f"; torch {first.torch}, {first.threads} thread{'s' if first.threads > 1 else ''}"
+        shape += f"; torch {first.torch}, {counted(first.threads, 'thread')}"
         rates += f" a cpu-second: alpha-TIM's floor is {1000*first.floor:.2f} cpu-s per 1,000 tasks"
     else:
         shape += f"; torch {first.torch}"

@@ -12,7 +12,7 @@ from scipy.stats import ks_2samp, spearmanr, ttest_1samp
 from .judge import judge_claim
 from .overview import answer_of
 from .report import ledger
-from .rules import Estimate, Measure, apply_rule, distance_estimate, late_slope, split_best
+from .rules import Measure, apply_rule, around, distance_estimate, late_slope, split_best
 from .trends import _Parabola, _correlations, _peaks, _r2_interval, _rises, _trend_interval
 from ..core import rng
 from ..papers import first_verdicts, retired_claims
@@ -87,7 +87,7 @@ def _launch_fault(draws):
 def _worst_fault(draws):
     then = now = 0
     for z in rng(0, "fault", "worst").standard_normal((draws, 14)):
-        parts = {i: Estimate(v, v - 1.96, v + 1.96) for i, v in enumerate(z)}
+        parts = {i: around(v, 1.96) for i, v in enumerate(z)}
         then += apply_rule("sign", min(parts.values()), "> 0", "0").place == "outside"
         now += apply_rule("sign", parts, "> 0", "0").place == "outside"
     return then/draws, now/draws

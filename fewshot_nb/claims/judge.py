@@ -241,8 +241,9 @@ class Verdicts(pd.DataFrame):
         shared = [x for x in reasons[0] if all(x in other for other in reasons)] if len(rows) > 1 else []
         whys = [_joined(x for x in mine if x not in shared) for mine in reasons]
         said = ["as above" if why and why == before else why for why, before in zip(whys, ["", *whys])]
-        titles = ["claim", "what it says", expected, "ours", "verdict", *["why, where"]*any(whys)]
-        if not any(whys): said = [None]*len(rows)
+        titles = ["claim", "what it says", expected, "ours", "verdict"]
+        if any(whys): titles.append("why, where")
+        else: said = [None]*len(rows)
         head = "".join(f'<th style="text-align:left">{h}</th>' for h in titles)
         body = "".join(_line(r, several, why, claim_anchor(r["paper"], r["id"]) if i in linked else "")
                        for i, (r, why) in enumerate(zip(rows, said)))

@@ -230,6 +230,10 @@ _SCRIPT = """
   if (!bar || !all.length) return
   const [paper, kind, verdict] = bar.querySelectorAll('select'), words = bar.querySelector('input')
   const said = bar.querySelector('output'), kinds = [...document.querySelectorAll('.cl-kind')]
+  const papers = [...document.querySelectorAll('.cl-paper')].map(p => {  // with the heading above it, where it has one
+    const s = p.closest('section')
+    return s && s.querySelectorAll('.cl-paper').length === 1 ? s : p
+  })
   const fits = (wanted, has) => !wanted || has === wanted || has.startsWith(wanted + ':')
   const show = () => {
     const asked = words.value.trim().toLowerCase()
@@ -243,7 +247,9 @@ _SCRIPT = """
       row.hidden = !ok
       n += ok
     }
-    for (const k of kinds) { k.hidden = !k.querySelector('.cl-row:not([hidden])'); k.open = !!some }
+    for (const k of [...kinds, ...papers]) k.hidden = !k.querySelector('.cl-row:not([hidden])')
+    for (const k of kinds) k.open = !!some
+    if (n === 1) all.find(row => !row.hidden).open = true
     said.textContent = n + ' of ' + all.length + ' claims'
   }
   const open = () => {

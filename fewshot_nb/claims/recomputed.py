@@ -10,7 +10,7 @@ import functools
 import numpy as np
 from scipy import stats
 from .judge import Verdicts, judge_claim
-from .rules import Estimate
+from .rules import around
 from ..papers import OWN_CLAIMS, PAPERS, claimant, expected_numbers, published_claims, published_table
 
 # %% ../../nbs/api/710_claims_recomputed.ipynb #8e778daf
@@ -110,8 +110,7 @@ def _with_spread(table, split):
     "Accuracy of each model with 1.96 printed standard deviations."
     t = published_table("bongard_logo_tables_2_3")
     t = t[(t.table == table) & (t.split == split) & ~t.method.str.startswith("Human")]
-    return {r.method: Estimate(r.accuracy_percent, r.accuracy_percent - 1.96*r.std_points,
-                               r.accuracy_percent + 1.96*r.std_points) for r in t.itertuples()}
+    return {r.method: around(r.accuracy_percent, 1.96*r.std_points) for r in t.itertuples()}
 
 @_own_numbers("bongard")
 def _bongard_spreads():

@@ -12,7 +12,7 @@ import numpy as np, pandas as pd
 from scipy.stats import f as fisher
 from scipy.stats import rankdata, t as student
 from .gates import grid_gate
-from .rules import RULES, Estimate, Finding, short_number, true_region
+from .rules import RULES, Estimate, Finding, around, short_number, true_region
 from ..core import InputError, rng
 
 # %% ../../nbs/api/703_claims_trends.ipynb #9eb03964
@@ -315,10 +315,9 @@ def _fooling_curves(fit, y, ends):
     noise = max(float(np.sqrt((left**2).sum()/fit.df)), 1e-12)
     _, means = _level_means(fit.u, y[None])
     steep, t = min(np.ptp(means)/noise, 1e3), (fit.u + 1)/2
-    rising = [t] + [(1 - np.exp(-k*t))/(1 - np.exp(-k)) for k in (1, 3, 6)]
-    curves = [0*t] + [size*r for size in (steep, steep/2) for r in rising]
-    curves += [size*r[::1] for size in (steep, steep/2) for r in ([(1 - np.exp(-k*(1 - t)))/(1 - np.exp(-k))
-                                                                     for k in (1, 3, 6)])]
+    def plateau(t, k): return (1 - np.exp(-k*t))/(1 - np.exp(-k))
+    rising, falling = ([plateau(v, k) for k in (1, 3, 6)] for v in (t, 1 - t))
+    curves = [0*t] + [size*r for some in ([t, *rising], falling) for size in (steep, steep/2) for r in some]
     bend = max(abs(float(c[0]))/noise, 1.)
     curves += [-bend*(fit.u - (end - fit.centre)/fit.half)**2 for end in ends]
     return np.array(curves)
@@ -400,7 +399,7 @@ def _shape_words(fit, y, sign, at):
         return vertex, f"at {short_number(vertex.value)}"
     _, c, se, _ = _slope_signs(fit, y[None], (0,))
     c, half = float(c[0])/fit.half**2, float(student.ppf(.975, fit.df)*se[0])/fit.half**2
-    return Estimate(c, c - half, c + half, len(y)), f"curvature {short_number(c)}"
+    return around(c, half, len(y)), f"curvature {short_number(c)}"
 
 # %% ../../nbs/api/703_claims_trends.ipynb #e1ee2db8
 def _trend_interval(x, y, seed, level=.9):

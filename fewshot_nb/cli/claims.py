@@ -6,7 +6,7 @@
 __all__ = ['ledger_fingerprint', 'kept_ledger', 'selected_rows', 'claims_command']
 
 # %% ../../nbs/api/957_cli_claims.ipynb #5fbb8605
-import csv, io, json, os, re, shutil, sys, textwrap
+import csv, io, json, os, shutil, sys, textwrap
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,12 +15,12 @@ import typer
 import fewshot_nb
 from ..claims.overview import (SHORT_NAMES, answer_of, leading_rows, paper_named, telling_rows,
                                         verdict_group, verdict_table)
-from ..core import InputError, cache_dir, choose, written_whole
+from ..core import InputError, cache_dir, choose, one_line, written_whole
 from ..engine.experiment import experiment_names, experiments_folder, results_root
 from ..papers import EVIDENCE, expectation_word
 
 # %% ../../nbs/api/957_cli_claims.ipynb #6529db47
-_FOR_THE_EYE = ("overview.py", "page.py", "__init__.py")  # chapters that change no verdict
+_FOR_THE_EYE = ("overview.py", "page.py", "faults.py", "__init__.py")  # chapters that change no verdict
 
 def _sources():
     "The files that the ledger follows from, each with its name."
@@ -121,6 +121,18 @@ def _experiment_named(name):
     name = name.strip().lower().replace("-", "_")
     return choose(name if name.startswith("exp_") else f"exp_{name}", experiment_names(), "experiment")
 
+def _name(row): return f"{SHORT_NAMES.get(row['paper'], row['paper'])}/{row['id']}"
+
+# %% ../../nbs/api/957_cli_claims.ipynb #414e9245
+def _claims_named(rows, names):
+    "The rows of these claims; two papers may each have an H1."
+    asked = {n.strip().lower(): n.strip() for n in names}
+    known = [{n.lower() for n in (r["id"], _name(r), f"{r['paper']}/{r['id']}")} for r in rows]
+    if lost := [n for n in asked if not any(n in k for k in known)]:
+        raise InputError(f"There is no claim {asked[lost[0]]!r} among these {len(rows)}: "
+                         "`fewshot_nb claims --all` tells them all.")
+    return [r for r, k in zip(rows, known) if k & {*asked}]
+
 # %% ../../nbs/api/957_cli_claims.ipynb #81b43141
 def selected_rows(
     rows: list[dict],  # of the ledger
@@ -128,6 +140,7 @@ def selected_rows(
     experiment: str | None = None,  # its name: exp_beta; None: all
     verdict: str | None = None,  # its word; None: all
     kind: str | None = None,  # of evidence or of claim
+    names: list[str] | None = None,  # of claims: V2, transductive/V2; None: all
 ) -> list[dict]:  # one for each claim
     "The claims that were asked for, each with its strongest evidence."
     known = sorted({r["verdict"] for r in rows})
@@ -140,8 +153,8 @@ def selected_rows(
         experiment = _experiment_named(experiment)
         rows = [r for r in rows if r.get("experiment") == experiment]
     rows = leading_rows(rows)
-    if wanted:
-        rows = [r for r in rows if wanted(r["verdict"])]
+    if names: rows = _claims_named(rows, names)
+    if wanted: rows = [r for r in rows if wanted(r["verdict"])]
     return [r for r in rows if of_kind(r)] if of_kind else rows
 
 # %% ../../nbs/api/957_cli_claims.ipynb #c2eabd5f
@@ -211,22 +224,16 @@ def _table_lines(rows, look):
     return lines
 
 # %% ../../nbs/api/957_cli_claims.ipynb #d9d6dddb
-def _plain(text):
-    "A text on one line, without anything that a terminal would obey."
-    return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", " ", str(text or "")).split())
-
-def _name(row): return f"{SHORT_NAMES.get(row['paper'], row['paper'])}/{row['id']}"
-
 def _found(row):
     "Our number beside what was published, asked or expected."
     if not row.get("ours"): return ""
     word = expectation_word(row).replace("asked", "asked:")
-    return _plain(f"{row['ours']} {row.get('interval') or ''}") + f" ({word} {_plain(row['published'])})"
+    return one_line(f"{row['ours']} {row.get('interval') or ''}") + f" ({word} {one_line(row['published'] or '')})"
 
 def _where(row):
     "Where it was measured."
     words = [row.get(k) for k in ("experiment", "profile", "data", "learner")]
-    return _plain(", ".join(w for w in words if w))
+    return one_line(", ".join(w for w in words if w))
 
 def _wrapped(text, look, sign, lines=None):
     "Wrapped at words behind a sign."
@@ -237,24 +244,25 @@ def _short_lines(row, look):
     "A claim in two lines; where there is too little room for its words, the numbers stay."
     head, found = f"{_name(row)} {row['verdict']}:", _found(row)
     room = 2*look.width - 12 - len(head) - len(found)
-    words = textwrap.shorten(_plain(row["statement"]), max(room, 30), placeholder=" ...")
+    words = textwrap.shorten(one_line(row["statement"]), max(room, 30), placeholder=" ...")
     return _wrapped(f"{head} {words}{': ' + found if found else ''}", look, look.sign(row["verdict"]), 2)
 
 # %% ../../nbs/api/957_cli_claims.ipynb #2526c577
 def _bearing(row):
     "How far a verdict bears: its rule, how often that errs, and what it would find."
-    parts = [row.get("rule") and f"rule: {_plain(row['rule'])}",
+    parts = [row.get("rule") and f"rule: {one_line(row['rule'])}",
              row.get("unit") and f"interval over {row['unit']}",
              row.get("false_pass") is not None and f"met without an effect {100*row['false_pass']:.2g} %",
-             row.get("power") and f"power: {_plain(row['power'])}"]
+             row.get("power") and f"power: {one_line(row['power'])}"]
     return "; ".join(p for p in parts if p)
 
 def _long_lines(row, look):
     "A claim with all that is known of it."
     head = f"{_name(row)} {row['verdict']} (asks for: {row['evidence']})"
     lines = _wrapped(head, look, look.sign(row["verdict"]))
-    texts = [_plain(row["statement"]), _found(row), _where(row), _plain(row.get("why")), _bearing(row),
-             _plain(row.get("provenance"))]
+    said = one_line(f"{row['statement']} ({row['where']})")
+    texts = [said, _found(row), _where(row), one_line(row.get("why") or ""), _bearing(row),
+             one_line(row.get("provenance") or "")]
     for other in row["others"]:
         texts.append(f"also {other['verdict']}: {'; '.join(filter(None, [_found(other), _where(other)]))}")
     for text in filter(None, texts):
@@ -312,7 +320,7 @@ def _markdown_text(rows):
     titles = ("claim", "evidence", "verdict", "what it says", "here", "where")
     lines = [titles, ["---"]*len(titles)]
     for r in rows:
-        lines.append((_name(r), r["evidence"], r["verdict"], _plain(r["statement"]), _found(r), _where(r)))
+        lines.append((_name(r), r["evidence"], r["verdict"], one_line(r["statement"]), _found(r), _where(r)))
     return "\n".join(f"| {' | '.join(str(c).replace('|', chr(92) + '|') for c in line)} |" for line in lines)
 
 def _json_text(rows): return json.dumps(rows, indent=1)  # ASCII, whatever the terminal
@@ -336,6 +344,8 @@ def _own_note(out):
 _OUT = "runs/results"  # where runs leave their results, unless told otherwise
 
 def claims_command(
+    names: Annotated[Optional[list[str]], typer.Argument(
+        help="Claims by name, all that is known of each: V2, generation/H1 ...", show_default=False)] = None,
     paper: Annotated[Optional[str], typer.Option(
         help="generation, transductive, omniglot, bongard or stability; or fewshot_nb: our own claims.")] = None,
     experiment: Annotated[Optional[str], typer.Option(help="Only what this experiment measured: exp_beta.")] = None,
@@ -359,8 +369,10 @@ def claims_command(
     else: rows, colours = kept_ledger(anew)
     if out is not None: rows = _own_rows(out)
     among = selected_rows(rows, paper)
-    rows = selected_rows(rows, paper, experiment, verdict, kind)
+    rows = selected_rows(rows, paper, experiment, verdict, kind, names)
     if write: return _print_to_end(write(rows))
     what = _whose(among) + (" in your own runs" if out is not None else "")
-    text = _screen(rows, _look_of_terminal(colours), all, what, len(among))
+    look = _look_of_terminal(colours)
+    if names: return _print_to_end("\n".join(line for r in rows for line in _long_lines(r, look)))
+    text = _screen(rows, look, all, what, len(among))
     _print_to_end(text + (_own_note(_OUT) if out is None else ""))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Optional
 import typer
 import fewshot_nb
-from ..core import InputError, folded
+from ..core import InputError, counted, folded, one_line, plain_text
 
 # %% ../../nbs/api/960_cli_main.ipynb #9323b590
 app = typer.Typer(name="fewshot_nb", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -36,11 +36,11 @@ def main(
     args: list[str] | None = None,  # the words after `fewshot_nb`; None: those of the command line
 ):
     "The command `fewshot_nb`: exit code 0, or 1 after one sentence that says what was wrong."
-    warnings.formatwarning = lambda message, *_: f"fewshot_nb: {_one_line(message)}\n"
+    warnings.formatwarning = lambda message, *_: f"fewshot_nb: {one_line(message)}\n"
     _spell_out_what_a_terminal_lacks()
     words = sys.argv[1:] if args is None else args
     try: code = app(args if words else ["--help"], standalone_mode=False)
-    except InputError as e: code = _ended(f"fewshot_nb: {_one_line(e)}", 1)
+    except InputError as e: code = _ended(f"fewshot_nb: {one_line(e)}", 1)
     except (KeyboardInterrupt, typer.Abort): code = _CTRL_C
     except _usage_error() as e: code = _ended(_usage_sentence(e, words), e.exit_code)
     if code == _CTRL_C:  # typer itself turns Ctrl-C into this code, and says nothing
@@ -65,7 +65,7 @@ def _command_in(words) -> str:
 def _usage_sentence(e, words) -> str:
     "What was wrong with the words of a command, and who says what it takes."
     command = getattr(getattr(e, "ctx", None), "command_path", "").partition(" ")[2] or _command_in(words)
-    said = _one_line(e.format_message()).rstrip(".")
+    said = one_line(e.format_message()).rstrip(".")
     said = re.sub("Input should be a valid (integer|number).*", lambda m: _NUMBER_WANTED[m[1]], said)
     return f"fewshot_nb: {said}: see fewshot_nb {command + ' ' if command else ''}--help."
 
@@ -92,12 +92,7 @@ def _spell_out_what_a_terminal_lacks():
 
 def _say(text):
     "Print text of any origin."
-    from fewshot_nb.engine.reproduce import plain_text
     print(plain_text(text))
-
-def _one_line(sentence):
-    "A sentence on one line, without control characters."
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", str(sentence))
 
 # %% ../../nbs/api/960_cli_main.ipynb #a8707d56
 @app.command("list")
@@ -105,7 +100,7 @@ def _list(
     evidence: Annotated[bool, typer.Option(
         "--evidence", help="Also what each regenerates, its profiles, and the rows that come with it.")] = False,
 ):
-    "The experiments by paper, a line each, with the profiles of which rows come with the package."
+    "The experiments by paper. A line each, with the profiles of which rows come with the package."
     from fewshot_nb.engine import experiment as experiments
     by_paper = {}
     for name in experiments.experiment_names():
@@ -115,9 +110,9 @@ def _list(
         lines = [title, *_in_full(e, rows)] if evidence else [f"{title} ({', '.join(rows) or 'no rows yet'})"]
         by_paper.setdefault(paper, []).append((name, lines))
     for paper, found in sorted(by_paper.items(), key=lambda group: group[0] == _NO_CLAIM):
-        print(folded(paper))  # `_say` would load pandas
+        print(folded(paper))
         for name, lines in found:
-            for i, line in enumerate(lines): print(folded(_one_line(f"  {name if i == 0 else '':24}{line}"), 28))
+            for i, line in enumerate(lines): print(folded(f"  {name if i == 0 else '':24}{one_line(line)}", 28))
     if not evidence: print(folded("In brackets: the profiles of which rows come with the package; more: "
                                   "fewshot_nb list --evidence"))
 
@@ -144,7 +139,7 @@ def _committed(folder) -> tuple:
         for profile, data, n, made, seconds in _parts_of(path):
             counts = ", ".join(f"{verdict} {k}" for (p, verdict), k in verdicts.items() if p == profile)
             lines.setdefault(profile, []).append(
-                f"evidence: {n} {'row' if n == 1 else 'rows'}, {profile} on {data}, {seconds}, "
+                f"evidence: {counted(n, 'row')}, {profile} on {data}, {seconds}, "
                 f"{one_core(made['device'])}, {made['start'][:10]}; claims: {counts or 'none judged'}")
     paper = Counter(table["paper"]).most_common(1)
     return (PAPERS | OWN_CLAIMS)[paper[0][0]] if paper else _NO_CLAIM, lines
@@ -188,15 +183,27 @@ def _run(
     to: Annotated[
         Optional[Path], typer.Option(help="Where the executed notebook goes; default runs/NAME.ipynb.")] = None,
 ):
-    "Run an experiment's notebook here and now, and keep the executed copy."
+    "Run an experiment's notebook here and now. The executed copy is kept."
     from fewshot_nb.engine.notebook import run_summary
     from fewshot_nb.engine.experiment import find_experiment
     options = dict(profile=profile, data=data and _place(data))
     given = _with_options(_pairs(set), {k: v for k, v in options.items() if v is not None})
     if given.get("out") not in (None, "", _OUT): given["out"] = str(_from_here(given["out"]))
     found = find_experiment(experiment, _importable(module))
+    if profile and not set and not profile.startswith(("smoke", "committed")):
+        _tell_time(found, experiment, given, module)
     done = found.run(to, given)
     _say(run_summary(done, given.get("profile") or found.default("profile") or "smoke", found.name))
+
+# %% ../../nbs/api/960_cli_main.ipynb #59762116
+def _tell_time(found, experiment, given, modules):
+    "How long a run will take, by rows that were measured, if there are any."
+    from fewshot_nb.core import duration_text
+    from fewshot_nb.engine.plan import dry_run, measured_on
+    data = given.get("data") or found.default("data") or "auto"
+    table, _ = dry_run([experiment], given["profile"], data=data, modules=modules or ())
+    hours = table.expected_hours[0] or 0.
+    if hours > 0: print(f"about {duration_text(3600*hours)} on one core, {measured_on(table)[0]}", flush=True)
 
 # %% ../../nbs/api/960_cli_main.ipynb #6fc413e6
 def _pairs(texts):
@@ -249,7 +256,7 @@ def _data(
     answer: Annotated[
         bool, typer.Option(help="bongard: tell the concept and where the two tests belong.")] = True,
 ):
-    "Fetch or draw a data set, tell what is in it, and show a contact sheet of it."
+    "Fetch or draw a data set. Tells what is in it, and shows a contact sheet of it."
     import time
     from fewshot_nb.core import choose, written_whole
     from fewshot_nb.data.source import characters
@@ -257,13 +264,19 @@ def _data(
     if name == "bongard": return _bongard(kind, concept, seed, data, to or Path("runs")/"bongard.png", answer)
     start = time.perf_counter()
     bank = characters(size, data="glyphs" if name == "glyphs" else data or "omniglot")
-    print(f"{bank} in {time.perf_counter() - start:.1f} s")
+    print(f"{_drawings_of(bank)}, ready in {time.perf_counter() - start:.1f} s")
     from fewshot_nb.plots import contact_sheet
     to = to or Path("runs")/f"{name}.png"
     with written_whole(to) as part: contact_sheet(bank).savefig(part, format="png", dpi=150)
     print(f"contact sheet: {to}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #2dce0e7a
+def _drawings_of(bank):
+    "What a bank of characters holds, in words."
+    *_, height, width = bank.shape
+    return (f"{bank.source}: {counted(bank.n, 'drawing')} of {counted(bank.classes, 'character')} in "
+            f"{counted(len(bank.groups.unique()), 'alphabet')}, {height} x {width} pixels")
+
 def _bongard(kind, concept, seed, data, to, answer):
     "Draw one Bongard problem, on the official shapes where `data` has them."
     from fewshot_nb.core import written_whole
@@ -304,7 +317,7 @@ def _reproduce(
     seconds: Annotated[float, typer.Option(
         help="--rehearse: what a kind may take beside its steps, before it is cut.")] = 60.,
 ):
-    "Compute an experiment's whole grid, on an engine, and draw its figures; what is done is not done again."
+    "Compute an experiment's whole grid. On an engine; draws its figures, and does nothing again that is done."
     from fewshot_nb.engine import reproduce as launch
     from fewshot_nb.engine.experiment import experiment_names
     chosen = experiment_names() if all else experiments
@@ -350,7 +363,7 @@ def _total(table) -> str:
     from fewshot_nb.core import duration_text
     unknown = table[table.expected_hours.isna()].experiment.tolist()
     jobs = int(table.jobs.sum())
-    total = f"total: {jobs} {'job' if jobs == 1 else 'jobs'}, {duration_text(3600*table.expected_hours.sum())}"
+    total = f"total: {counted(jobs, 'job')}, {duration_text(3600*table.expected_hours.sum())}"
     return total + (f", and {', '.join(unknown)}, which was not measured yet" if unknown else "")
 
 def _tell_plan(experiments, common):
@@ -400,15 +413,25 @@ def _merge(
     to: Annotated[str, typer.Option(help="The folder of all results that the rows go to.")] = _OUT,
     partial: Annotated[bool, typer.Option("--partial", help="Also when shards are missing.")] = False,
 ):
-    "Make rows of shards, of `reproduce` or `evaluate --shard`; the same command without it then draws from them."
+    "Make rows of shards. They are of `reproduce` or `evaluate --shard`; the same without it then draws from them."
     from fewshot_nb.engine.experiment import results_root
     from fewshot_nb.engine.shards import merge_shards
     if "://" in to:
         raise InputError(f"--to {to} is no folder: rows are merged into one of this machine, such as {_OUT}.")
     for place, n in merge_shards(shards, results_root(_from_here(to)), partial).items():
-        _say(f"{n} {'shard' if n == 1 else 'shards'}: {results_root(_from_here(to))/place}")
+        _say(f"{counted(n, 'shard')}: {results_root(_from_here(to))/place}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #a294f0e6
+def _rows_under(e, out, failed):
+    "The rows of an experiment in a folder of results."
+    import pandas as pd
+    from fewshot_nb.engine.experiment import results_root
+    root = results_root(_from_here(out))
+    _refuse_unreadable(root, root/e.name)
+    if tables := _told_apart(e.all_results(root), failed): return pd.concat(tables, ignore_index=True)
+    raise InputError(f"There are no rows of {e.name} under {str(out)!r}: run it first, name the folder of results "
+                     "with --out, or read the rows that come with the package with --committed.")
+
 def _told_apart(found, failed):
     "The rows of each folder; where they are of several contents, a column says of which."
     many = len({r.content for r in found}) > 1
@@ -421,38 +444,49 @@ def _refuse_unreadable(*folders):
             raise InputError(f"Cannot read the folder {str(folder)!r} (Permission denied): ask its owner to let you, "
                              "or name another folder of results with --out.")
 
+# %% ../../nbs/api/960_cli_main.ipynb #0c102562
+def _in_short(table, sweep) -> str:
+    "The rows in lines that fit: the settings that vary, then results; the last line says where the other columns are."
+    import shutil
+    width = shutil.get_terminal_size((10_000, 24)).columns  # no terminal: as it is
+    def text(columns): return table[columns].to_string(index=False, max_colwidth=24)
+    def fits(columns): return len(text(columns).partition("\n")[0]) <= width
+    if fits(list(table)): return table.to_string(index=False)
+    vary = [c for c in table if table[c].astype(str).nunique() > 1]
+    shown = [c for c in ("profile", "data", *sweep) if c in vary]
+    results = [c for c in vary if table[c].dtype.kind == "f" and c not in (*shown, *table.attrs.get("keys", ()))]
+    for name in sorted(results, key=lambda c: table[c].isna().sum()):
+        if fits([*shown, name]): shown.append(name)
+    more = f"{counted(len(table), 'row')}, {len(shown)} of {table.shape[1]} columns: --to FILE.csv writes all"
+    return f"{text(shown)}\n{more}" if shown else more
+
 # %% ../../nbs/api/960_cli_main.ipynb #59b28198
 @app.command("results")
 def _results(
     experiment: Annotated[str, typer.Argument(help="Its name.")],
     to: Annotated[Optional[Path], typer.Option(help="Write all rows to this .csv or .parquet file.")] = None,
+    committed: Annotated[bool, typer.Option("--committed", help="The rows that come with the package.")] = False,
     failed: Annotated[bool, typer.Option("--failed", help="Also settings that failed, with cell and message.")] = False,
     out: _Out = _OUT,
 ):
-    "The rows of an experiment under the results folder, of all profiles and data sets."
-    import pandas as pd
+    "The rows of an experiment. Your own, of all profiles and data, or those that come with the package."
     from fewshot_nb.core import written_whole
-    from fewshot_nb.engine.experiment import find_experiment, results_root
+    from fewshot_nb.engine.experiment import find_experiment
+    from fewshot_nb.engine.results import committed_rows
     e = find_experiment(experiment)
     if to and to.suffix not in (".csv", ".parquet"):
         raise InputError(f"Cannot write to {to.name!r}: name a file that ends in .csv or .parquet.")
-    root = results_root(_from_here(out))
-    _refuse_unreadable(root, root/e.name)
-    tables = _told_apart(e.all_results(root), failed)
-    if not tables:
-        raise InputError(f"There are no rows of {e.name} under {str(out)!r}: run it first, "
-                         "or name the folder of results with --out.")
-    table = pd.concat(tables, ignore_index=True)
-    if to is None: return _say(table.to_string(index=False))
+    table = committed_rows(e.name, failed) if committed else _rows_under(e, out, failed)
+    if to is None: return _say(table.to_string(index=False) if failed else _in_short(table, e.sweep))
     with written_whole(to) as part:
         if to.suffix == ".csv": table.to_csv(part, index=False)
         else: table.to_parquet(part)
-    _say(f"{len(table)} {'row' if len(table) == 1 else 'rows'}: {to}")
+    _say(f"{counted(len(table), 'row')}: {to}")
 
 # %% ../../nbs/api/960_cli_main.ipynb #4f1e0c5f
 @app.command("logs")
 def _logs(job: Annotated[str, typer.Argument(help="A job's name, or its beginning.")], out: _Out = _OUT):
-    "What is known about a job: its notebook, the error in it, and what Slurm kept."
+    "What is known about a job. Its notebook, the error in it, and what Slurm kept."
     from fewshot_nb.engine.reproduce import job_logs
     _say(job_logs(job, _from_here(out)))
 
@@ -460,7 +494,7 @@ def _logs(job: Annotated[str, typer.Argument(help="A job's name, or its beginnin
 from .claims import claims_command
 
 # %% ../../nbs/api/960_cli_main.ipynb #653d91a4
-app.command("claims")(claims_command)
+app.command("claims", short_help="What five papers claim, and what became of it.")(claims_command)
 
 # %% ../../nbs/api/960_cli_main.ipynb #46efc5dd
 @app.command("check-determinism")
@@ -471,7 +505,7 @@ def _check_determinism(
     set: _Set = None,
     module: _Modules = None,
 ):
-    "Run an experiment twice and compare every metric bit for bit; exit code 1 if one differs."
+    "Run an experiment twice, compare bit for bit. All metrics; exit code 1 if one differs."
     from fewshot_nb.engine.determinism import describe_differences, run_twice
     given = _with_options(_pairs(set), dict(data=_place(data)) if data else {})
     profile = given.pop("profile", profile)
@@ -485,8 +519,8 @@ from .evaluate import (
     SeveralValues, _typed, compare_command, evaluate_command, folder_named_after, whole_numbers)
 
 # %% ../../nbs/api/960_cli_main.ipynb #407020bb
-app.command("evaluate", cls=SeveralValues)(evaluate_command)
-app.command("compare", cls=SeveralValues)(compare_command)
+app.command("evaluate", cls=SeveralValues, short_help="Evaluate methods on your own features.")(evaluate_command)
+app.command("compare", cls=SeveralValues, short_help="Compare backbones on the same tasks.")(compare_command)
 
 # %% ../../nbs/api/960_cli_main.ipynb #090c9f18
 @app.command("omniglot", cls=SeveralValues)
@@ -507,7 +541,7 @@ def _omniglot(
     out: Annotated[Optional[Path], typer.Option(
         help="Folder for the table; default: runs/evaluate/ and the name of EMBEDDING.", show_default=False)] = None,
 ):
-    "Errors of an embedding under the protocols of Omniglot: within alphabets or not, Lake's 20 runs."
+    "Errors of an embedding on Omniglot. Its protocols: within alphabets or not, Lake's 20 runs."
     from fewshot_nb.cli.omniglot import omniglot_command
     out = folder_named_after(embedding) if out is None else out.expanduser().absolute()
     typed = _typed(ctx)
@@ -518,13 +552,13 @@ def _omniglot(
 from ..bench.machine import bench_command
 
 # %% ../../nbs/api/960_cli_main.ipynb #b1e0c0a3
-app.command("bench")(bench_command)
+app.command("bench", short_help="Measure how fast the library is here.")(bench_command)
 
 # %% ../../nbs/api/960_cli_main.ipynb #cdc9a4c1
 from .doctor import doctor_command
 
 # %% ../../nbs/api/960_cli_main.ipynb #587012d3
-app.command("doctor")(doctor_command)
+app.command("doctor", short_help="What is missing, and what mends it.")(doctor_command)
 
 # %% ../../nbs/api/960_cli_main.ipynb #c47d00f9
 @app.command("draw")
@@ -537,7 +571,7 @@ def _draw(
     weights: Annotated[Optional[Path], typer.Option(
         help="A generator of your own; default: the one that the package ships.", show_default=False)] = None,
 ):
-    "Draw a character again, as a generator that is shown it once: from a picture or a font, as PNG."
+    "Draw a character that is shown once. A generator does it, from a picture or a font, as PNG."
     from fewshot_nb.studies.drawing import draw_command
     _say(draw_command(picture, model, n, seed, out, weights))
 
@@ -557,7 +591,7 @@ def _embed(
         help="A CSV file (class, part); default: as folders base, val and novel say, if there are.")] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave images out that cannot be read.")] = False,
 ):
-    "Embed a folder of images by any backbone; what was stopped goes on with the same command."
+    "Embed a folder of images by any backbone. What was stopped goes on with the same command."
     from fewshot_nb.data.embedding import embed_folder
     file = embed_folder(folder, model, out, weights, batch, device, split, skip_broken)
     _say(f"{file}: look at it with fewshot_nb evaluate {shlex.quote(str(file))}")

@@ -9,7 +9,7 @@ __all__ = ['images_at_hand', 'check_classes', 'bank_at_hand', 'photographs_sourc
 import contextlib, multiprocessing, warnings
 from collections import Counter
 from pathlib import Path
-from ..core import InputError
+from ..core import InputError, counted
 from .bank import Bank
 from .features import PARTS, class_list
 from .image_sets import (
@@ -126,7 +126,7 @@ def check_classes(
     if len(counts) >= ways and counts[few] >= least: return
     smallest = "" if few is None else f", the smallest, {few!r}, with {counts[few]} images"
     raise InputError(f"The {part} part of {what} has {len(counts)} classes{smallest}, but its tasks need {ways} "
-                     f"classes of {least} images ({shots} shot{'s'*(shots != 1)} and 15 queries): give it more, or "
+                     f"classes of {least} images ({counted(shots, 'shot')} and 15 queries): give it more, or "
                      "leave small classes out.")
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #c778a2e5

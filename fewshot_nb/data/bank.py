@@ -12,7 +12,7 @@ import numpy as np, torch
 from fastcore.basics import patch
 from jaxtyping import Float, Int
 from torch import Tensor
-from ..core import (InputError, DamagedFile, cache_dir, content_digest, made_once, read_tensors,
+from ..core import (InputError, DamagedFile, cache_dir, content_digest, counted, made_once, read_tensors,
                              save_tensors)
 
 # %% ../../nbs/api/100_data_bank.ipynb #916e4c0d
@@ -28,7 +28,7 @@ def numeric_tensor(
         return x if x.layout == torch.strided else x.to_dense()
     if hasattr(values, "toarray"): values = values.toarray()  # scipy's sparse matrices
     if isinstance(values, np.ma.MaskedArray) and (hidden := int(np.ma.getmaskarray(values).sum())):
-        raise InputError(f"{what} hold {hidden:,} masked value{'s'*(hidden > 1)}: fill them, or remove their rows.")
+        raise InputError(f"{what} hold {counted(hidden, 'masked value')}: fill them, or remove their rows.")
     try: x = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as e:
         raise InputError(f"{what} must be a table of numbers, but cannot be read as one ({e}).") from None
@@ -133,7 +133,7 @@ class Bank:
     def __repr__(self):
         groups = len(self.groups.unique())
         return (f"Bank({self.source or 'data'}: {self.n:,} samples {self.shape}, "
-                f"{self.classes:,} classes in {groups} group{'s'*(groups > 1)}, on {self.device})")
+                f"{self.classes:,} classes in {counted(groups, 'group')}, on {self.device})")
 
 # %% ../../nbs/api/100_data_bank.ipynb #e9013fb4
 @patch

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 import numpy as np, torch
 from jaxtyping import Float
-from ..core import InputError, choose, content_digest, rng
+from ..core import InputError, choose, content_digest, counted, rng
 from .bank import Bank, numeric_tensor
 
 # %% ../../nbs/api/125_data_features.ipynb #6f9e96c5
@@ -86,7 +86,7 @@ def _words(y, source) -> np.ndarray:
     return y.astype(np.int64) if numbers else y  # "2" before "10": classes in one order, so the same tasks
 
 def _unlabelled(n, source, sign) -> str:
-    return f"{source} has {n} {'row' if n == 1 else 'rows'} without a label ({sign}): remove them."
+    return f"{source} has {counted(n, 'row')} without a label ({sign}): remove them."
 
 def _label_tensor(labels):
     "A tensor of labels as numpy takes it: dense, without gradients, bfloat16 as float32."

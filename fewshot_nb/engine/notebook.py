@@ -239,8 +239,8 @@ def what_it_shows(
 ) -> str:
     "What a run of this profile can show, in one sentence."
     if profile.startswith("smoke"):
-        return ("A smoke run shows that every step works on this machine, and nothing about the paper: trainings of "
-                f"seconds prove nothing; fewshot_nb run {name} --profile committed redraws the evidence that counts.")
+        return ("A smoke run shows that every step works on this machine, and nothing about the paper: it is too "
+                f"small for that; fewshot_nb run {name} --profile committed redraws the evidence that counts.")
     if profile.startswith("committed"): return "Drawn from the rows that came with the package; nothing was computed."
     return "What these rows can bear is judged in the claims at the end of the notebook."
 

@@ -10,7 +10,7 @@ import contextlib, multiprocessing, os, signal, threading, time, traceback
 from multiprocessing.connection import wait
 from pathlib import Path
 import cloudpickle
-from ..core import InputError, cores, device, progress, threads
+from ..core import InputError, check_whole, cores, device, progress, threads
 from .results import Results, plain_value
 
 # %% ../../nbs/api/505_engine_pool.ipynb #aa19b4cc
@@ -174,8 +174,7 @@ def compute_grid(
     together=None,  # `together(settings)` -> lists of them that the worker takes as one; it returns rows for each
 ):  # all rows of the settings that are good, as `results.read()`
     "Compute the missing settings of a grid; failures are rows, raised as one sentence when all the rest is done."
-    if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 0:
-        raise InputError(f"jobs must be a whole number from 0 (one a core) on, but {jobs!r} was given.")
+    check_whole("jobs", jobs)
     todo, failed = results.missing(settings), []
     if todo: results.ready()
     jobs = jobs or _free_processes(worker, results.device)

@@ -72,7 +72,7 @@ def slurm_checks(
         raise InputError("engine='slurm' was asked for, but there is no sbatch on the path: "
                          "run this on a login node of the cluster, or take engine='local'.")
     try: import submitit  # noqa: F401
-    except ImportError: raise InputError("engine='slurm' needs submitit: pip install 'fewshot_nb[slurm]'.") from None
+    except ImportError: raise InputError("engine='slurm' needs submitit: pip install submitit.") from None
     gres = subprocess.run(["sinfo", "-h", "-o", "%G"], capture_output=True, text=True).stdout
     if gpus and "gpu" not in gres:
         raise InputError(f"--gpus {gpus} was asked for, but this cluster's nodes have none (sinfo shows "

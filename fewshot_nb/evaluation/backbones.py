@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from scipy import stats
-from ..core import InputError, holm
+from ..core import InputError, counted, holm
 from ..data.features import Features, feature_arrays, features_of_arrays, sound_labels
-from .compare import (SETTLED_TASKS, _PLURAL, counted, half_over, rough_note, shot_words, spec_of,
+from .compare import (SETTLED_TASKS, _PLURAL, half_over, rough_note, shot_words, spec_of,
                                            task_title, width_notes)
 from .evaluate import evaluate, usual_queries
 from .front import _instead_of, features_from
@@ -40,7 +40,8 @@ def paired_features(
     found = {name: _arrays_of(name, X, y, image_names) for name, X in backbones.items()}
     found = _in_one_order(found)
     _refuse_other_labels(found)
-    _refuse_unknown(base, found, "base")
+    if odd := [name for name in base or () if name not in found]:
+        raise InputError(f"base names {odd[0]!r}, which is no backbone here: they are {', '.join(found)}.")
     ready = {name: features_of_arrays(a, name, split) for name, a in found.items()}
     if base is None: return ready
     return {name: features_from(f, base=base.get(name)) for name, f in ready.items()}
@@ -57,7 +58,7 @@ def _by_name(given):
 def _arrays_of(name, X, y, image_names) -> dict:
     "Features, labels and image names of one backbone."
     if X is None: raise InputError(f"The features of {name} are missing: give an array (n, dim), or a file's path.")
-    _refuse_unknown(y if isinstance(y, dict) else None, [name], "y", exact=False)
+    if isinstance(y, dict) and name not in y: raise InputError(f"y lacks {name!r}: give one for each backbone.")
     found = feature_arrays(X) if isinstance(X, (str, Path)) else {}
     if isinstance(X, tuple) and len(X) == 2: found = dict(features=X[0], labels=X[1])
     elif not found: found = dict(features=X)
@@ -70,15 +71,6 @@ def _arrays_of(name, X, y, image_names) -> dict:
         found["images"] = image_names[name]
     found["features"] = found["features"].to_numpy() if hasattr(found["features"], "to_numpy") else found["features"]
     return found
-
-# %% ../../nbs/api/587_evaluation_backbones.ipynb #20d3c488
-def _refuse_unknown(given, known, what, exact=True):
-    "Refuse a dict by backbone that lacks one, or that names another."
-    if given is None: return
-    odd = [n for n in given if n not in known] if exact else []
-    lacking = [n for n in known if n not in given] if not exact else []
-    if odd: raise InputError(f"{what} names {odd[0]!r}, which is no backbone here: they are {', '.join(known)}.")
-    if lacking: raise InputError(f"{what} lacks {lacking[0]!r}: give one for each backbone.")
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #b345ad56
 def _in_one_order(found) -> dict:
@@ -278,7 +270,7 @@ _MEANINGS = (("~", "~ a tie: no lead that holds for these images"),)
 def _letter(i) -> str: return chr(ord("A") + i % 26) + str(i//26 or "")
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #cb8ccd4e
-@_instead_of(names="image_names=, the names of the images of each backbone",
+@_instead_of("compare", names="image_names=, the names of the images of each backbone",
              balanced="marginal='balanced' for balanced queries; change=, which compares both kinds, is for evaluate")
 def compare_features(
     backbones: dict,  # name -> (n, dim) features in any form, or a file's path

@@ -6,7 +6,7 @@
 __all__ = ['features_from', 'Evaluation', 'evaluate_features']
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #4ce21b43
-import functools
+import functools, inspect
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from fastcore.basics import patch
@@ -119,18 +119,22 @@ class Evaluation(Report):
         return f"{b.source}: {b.n:,} samples of {b.shape[0]} numbers, {b.classes:,} classes"
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #36012425
-def _instead_of(**now):
-    "A decorator: arguments of these old names are refused, and told what to give instead."
+def _instead_of(called, **now):
+    "A decorator: arguments of these old names are refused, and told what to give instead; `called` is its public name."
     def guarded(function):
+        takes = inspect.signature(function)
         @functools.wraps(function)
         def asked(*args, **kwargs):
             for old in now.keys() & kwargs.keys(): raise InputError(f"There is no {old}= any more: give {now[old]}.")
+            try: takes.bind(*args, **kwargs)
+            except TypeError as e: raise TypeError(f"{called}() {e}") from None
             return function(*args, **kwargs)
         return asked
     return guarded
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #0c962b5d
-@_instead_of(names="class_names=, a name for each class", balanced="change=False, or True to run balanced queries, too")
+@_instead_of("evaluate", names="class_names=, a name for each class",
+             balanced="change=False, or True to run balanced queries, too")
 def evaluate_features(
     X,  # (n, dim) features, or whatever else `features_from` takes
     y=None,  # (n,) labels of any kind

@@ -10,7 +10,7 @@ import dataclasses, html as html_text, json, re, shutil, string, textwrap
 from dataclasses import dataclass
 import numpy as np, pandas as pd
 from fastcore.basics import patch
-from ..core import InputError, choose
+from ..core import InputError, choose, counted
 from .compare import SETTLED_TASKS, TASK_KIND, shot_words, task_title, width_notes
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #244e1bb2
@@ -153,7 +153,8 @@ def html(self: ReportTable) -> str:
     rows = [row(cells, "td") for cells in plain._cells("<b>{}</b>", "{} ~")]
     head = row([html_text.escape(_with_unit(name, self.marked)) for name in words], "th")
     notes = "<br>".join(map(html_text.escape, self._small_print(lost)))
-    caption = f"<caption style='text-align:left;white-space:nowrap'>{html_text.escape(self.title)}</caption>"
+    style = "caption-side:top;text-align:left;white-space:nowrap;font-weight:600"
+    caption = f"<caption style='{style}'>{html_text.escape(self.title)}</caption>"
     table = f"<table>{caption}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
     return f"{table}<small style='display:block;margin-bottom:1.5em'>{notes}</small>"
 
@@ -197,8 +198,8 @@ def _published_changes(r) -> str:
     changed = [f"{k}={own[k]}" for k, v in default.items() if own[k] != v]
     other = {"balanced": "dirichlet", "dirichlet": "balanced"}[setting]
     mine = _preset(cls, r.shot, setting)
-    of = [f"{r.shot} shot{'s'*(r.shot > 1)}"]*(mine != _preset(cls, shots, setting))
-    of += ["balanced queries" if setting == "balanced" else "uneven queries"]*(mine != _preset(cls, r.shot, other))
+    of = [counted(r.shot, "shot")] if mine != _preset(cls, shots, setting) else []
+    if mine != _preset(cls, r.shot, other): of.append(f"{'balanced' if setting == 'balanced' else 'uneven'} queries")
     return f"{', '.join(changed)}, as published for {' and '.join(of)}" if changed else ""
 
 # %% ../../nbs/api/575_evaluation_tables.ipynb #04b43da1

@@ -425,7 +425,9 @@ def _published(cls: Method, shot, setting): return {}
 @patch(as_prop=True)
 def unverified(self: Method) -> str:
     "What a table has to say where no reference stands behind a method; else empty."
-    return "" if self.verified_by else "unverified against the authors' code"
+    if self.verified_by: return ""
+    ours = type(self).__module__.startswith("fewshot_nb.")
+    return "unverified against the authors' code" if ours else "your own: no reference to check it against"
 
 @patch
 def carries(

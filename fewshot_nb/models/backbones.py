@@ -35,7 +35,7 @@ class Conv4(nn.Sequential):
                              "take 16 or more (the papers' 28 or 84).")
         super().__init__(*[conv_block(c, width) for c in (channels, width, width, width)])
         self.item, self.dim = (channels, image_size, image_size), width*(image_size//16)**2
-        self.to(memory_format=torch.channels_last)
+        self.to(memory_format=torch.channels_last)  # twice as fast on a CPU, less exact: see below
 
     def forward(self, x: Float[Tensor, "n channels H W"]) -> Float[Tensor, "n dim"]:
         "The embedding: the last block's maps, flattened."

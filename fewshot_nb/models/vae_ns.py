@@ -7,13 +7,13 @@ __all__ = ['FcBlock', 'ConvBlock', 'DeConvBlock', 'Residual', 'Gaussian', 'gauss
            'drawn_latents', 'check_prototypes']
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #8408f370
-import math, numbers
+import math
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from jaxtyping import Float
 from torch import Tensor, nn
-from ..core import InputError, choose
+from ..core import InputError, check_whole, choose
 from .core import evaluating, parameter_count
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #a47657c5
@@ -310,8 +310,7 @@ def check_prototypes(
     n: int = 1,  # samples of each that are asked for
 ):
     "Refuse prototypes that a model cannot draw from, and fewer samples than one."
-    if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1:
-        raise InputError(f"At least one sample of each prototype is drawn, but n={n!r} was given: take n=20.")
+    check_whole("n", n, 1)
     if not isinstance(prototypes, Tensor):
         raise InputError(f"Prototypes are a torch tensor, but {type(prototypes).__name__} was given: "
                          "take torch.as_tensor(...).float().")

@@ -11,9 +11,8 @@ import functools
 import numpy as np, pandas as pd, torch
 from dataclasses import dataclass
 from pathlib import Path
-from scipy import stats
 from .. import inference
-from ..claims.rules import Estimate, Measure
+from ..claims.rules import Measure, around
 from ..core import InputError, choose, settings_from
 from ..core import device as named_device
 from ..data.bank import Bank
@@ -23,6 +22,7 @@ from ..data.source import characters
 from ..samplers import TaskSpec, draw_tasks, given_tasks
 from .named_features import data_folder, named_features
 from ..evaluation.compare import half_over
+from ..evaluation.intervals import over_tasks
 
 # %% ../../nbs/api/865_studies_apart.ipynb #9ce9ac7c
 HAND_DESIGNS = ("one other hand", "other hands", "any hands", "the query's hand")
@@ -171,8 +171,7 @@ def _over_units(x, drawn, bank):
     "Half of the interval of a mean: over groups of classes where each task is within one, else over classes."
     group = bank.groups.numpy()[drawn.classes.numpy()]
     if len(np.unique(group)) < 2: return half_over(x, drawn, bank.labels, "class")[0]
-    means = pd.Series(x).groupby(group[:, 0]).mean()
-    return float(stats.t.ppf(.975, len(means) - 1)*means.std(ddof=1)/len(means)**.5)
+    return over_tasks(pd.Series(x).groupby(group[:, 0]).mean()).half
 
 def apart_row(
     setting: dict,  # of `ApartSettings`
@@ -206,8 +205,8 @@ def _shelf_row(mine, anywhere):
     x, y = _by_coarse_class(*mine), _by_coarse_class(*anywhere)
     row = {}
     for name, value in dict(accuracy=x, lost=y - x).items():
-        half = stats.t.ppf(.975, len(value) - 1)*value.std(ddof=1)/len(value)**.5
-        row |= {name: float(value.mean()), f"{name}_half": float(half)}
+        mean, half = over_tasks(value)
+        row |= {name: mean, f"{name}_half": half}
     return row | dict(coarse_classes=len(x), classes=mine[2].classes)
 
 # %% ../../nbs/api/865_studies_apart.ipynb #ebb0e37c
@@ -215,7 +214,7 @@ def _estimate(rows, column):
     "The one row's column in points, with its interval; None where there is no row."
     if not len(rows): return None
     mean, half = 100*rows[column].iloc[0], 100*rows[f"{column}_half"].iloc[0]
-    return Estimate(mean, mean - half, mean + half, len(rows))
+    return around(mean, half, len(rows))
 
 def apart_measures(
     rows: pd.DataFrame,  # of `exp_apart`

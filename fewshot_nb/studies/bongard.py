@@ -8,7 +8,7 @@ __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'offi
            'ControlSettings', 'control_row', 'printed_accuracies', 'people_accuracies', 'accuracy_unit',
            'accuracy_interval', 'accuracy_error', 'solver_gate', 'solver_table', 'solver_ends', 'solver_panels',
            'solver_curves', 'size_panels', 'solver_measures', 'with_widths_of', 'size_measures', 'control_table',
-           'control_measures', 'attribute_curves', 'heads_panel', 'parameter_counts', 'bongard_counts']
+           'control_measures', 'attribute_curves', 'parameter_counts', 'bongard_counts']
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #e0212df3
 import functools, json, os, tempfile, time
@@ -18,7 +18,7 @@ import numpy as np, pandas as pd, torch
 from ..core import InputError, choose, device as find_device, rng, settings_from
 from scipy import stats as distributions
 from ..claims.gates import chance_gate, first_gate, seeds_gate, training_gate
-from ..claims.rules import Estimate, Measure, mean_estimate, simultaneous
+from ..claims.rules import Estimate, Measure, around, mean_estimate, simultaneous
 from ..data.bongard.abstract import attribute_pictures
 from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.problems import PROBLEM_KINDS, PROBLEM_SPLITS
@@ -392,8 +392,8 @@ def accuracy_interval(
         v = table[name].iloc[0]
         return Estimate(v, max(0., v - half), min(100., v + half), 1)
     e = mean_estimate(table[name])
-    half = max(e.high - e.value, half)  # seeds that agree by luck are not known exactly
-    return Estimate(e.value, e.value - half, e.value + half, e.rows)
+    half = max(e.half, half)  # seeds that agree by luck are not known exactly
+    return around(e.value, half, e.rows)
 
 def accuracy_error(
     table,  # rows of one method
@@ -484,7 +484,7 @@ def _mark(ax, at, rows, part, colour, label, lying=False):
     elif gate: fill, word = _pale(colour), " (pale: above chance, still training)"
     else: fill, word = colour, ""
     where = dict(x=e.value, y=at) if lying else dict(x=at, y=e.value)
-    bar = {"xerr" if lying else "yerr": [[e.value - e.low], [e.high - e.value]]}
+    bar = {"xerr" if lying else "yerr": e.bar}
     ax.errorbar(**where, **bar, fmt="o", ms=5, color=colour, capsize=2, mfc=fill, label=label + word)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #bong-p1
@@ -606,7 +606,7 @@ def _difference(a, b, shares=(1., 1.)):
     "The difference of two independent estimates, each times its share."
     half = np.hypot(*(s*(e.high - e.low)/2 for s, e in zip(shares, (a, b))))
     gap = shares[0]*a.value - shares[1]*b.value
-    return Estimate(gap, gap - half, gap + half)
+    return around(gap, half)
 
 def _lead(of, a, b):
     "By how much method a is ahead of method b, on each part."
@@ -833,11 +833,11 @@ _SEEN = dict(train=("in training", "orange", "--"), test=("new drawings", "blue"
              unseen=("shapes never seen", "green", "-"))
 
 def _ends(ax, rows):
-    "What was reached at the end, side by side."
-    for k, (name, (label, colour, _)) in enumerate(_SEEN.items()):
-        e = accuracy_interval(rows, name)
-        ax.errorbar(rows.steps.iloc[0]*(1.05 + .05*k), e.value, yerr=[[e.value - e.low], [e.high - e.value]], fmt="o",
-                    ms=5, capsize=2, color=COLOURS[colour], label=label)
+    "What was reached at the end."
+    for (name, (label, colour, line)), mark in zip(_SEEN.items(), "os^"):
+        e, look = accuracy_interval(rows, name), dict(color=COLOURS[colour], ms=5)
+        ax.errorbar(rows.steps.iloc[0], e.value, yerr=e.bar, fmt=mark, capsize=3, zorder=3, **look)
+        ax.plot([], [], line + mark, label=label, **look)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #5f1c20b2
 def attribute_curves(
@@ -859,34 +859,10 @@ def attribute_curves(
                 ax.axhline(level, color="#777777", lw=1, ls=line, zorder=0, label=name)
             steps = rows.steps.iloc[0]
             ax.set_title(f"{task.removeprefix('has_').replace('_', ' ')}?")
-            ax.set(xlabel="steps of training", xlim=(0, 1.2*steps), xticks=[0, steps//4, steps//2, steps])
+            ax.set(xlabel="steps of training", xlim=(0, 1.06*steps), xticks=[0, steps//4, steps//2, steps])
         axes[0, 0].set_ylabel("pictures named rightly (%)")
         handles = {label: h for h, label in zip(*axes[0, 0].get_legend_handles_labels())}
         fig.legend(handles.values(), handles, loc="outside upper center", ncols=3, frameon=False)
-    return fig
-
-# %% ../../nbs/api/840_studies_bongard.ipynb #ab74f9cf
-def heads_panel(
-    table: pd.DataFrame,  # rows of `control_row`
-):
-    """A matplotlib figure: wrong moves and errors of turns, by kind of head; hollow where the heads
-    know no more than a constant."""
-    import matplotlib.pyplot as plt
-    heads = table[table.task.str.startswith("program")]
-    shut = control_measures(table).get("B14", Measure()).gate
-    names = sorted(heads.task.unique())
-    with style():
-        fig, axes = plt.subplots(1, 2, figsize=(6, 1.5), sharey=True)
-        for y, name in enumerate(names):
-            rows = heads[heads.task == name]
-            e, look = accuracy_interval(rows, "wrong_moves"), dict(ms=6, color=COLOURS["blue"])
-            if shut: look["mfc"] = "white"
-            axes[0].errorbar(e.value, y, xerr=[[e.value - e.low], [e.high - e.value]], fmt="o", capsize=2, **look)
-            axes[1].plot(rows.turn_error.mean(), y, "o", **look)
-        if "constant_wrong" in heads: axes[0].axvline(heads.constant_wrong.mean(), color="black", lw=.8, ls=":")
-        axes[0].set(yticks=range(len(names)), ylim=(-.6, len(names) - .4), xlabel="moves predicted wrongly (%)")
-        axes[0].set_yticklabels(names)
-        axes[1].set(xlim=(0, 95), xlabel="error of the turn (degrees)")
     return fig
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #32dfdcbc

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from scipy.stats import t as student
 from torch import Tensor
 from ..claims.gates import brevity_gate, first_gate, seeds_gate, training_gate
-from ..claims.rules import Estimate, Measure, mean_estimate
+from ..claims.rules import Estimate, Measure, around, mean_estimate
 from ..core import InputError, choose, device as find_device, read_arrays, rng, save_arrays, settings_from
 from ..data.source import characters
 from .generation import critic_features, fit_and_judged, human_measures, setting_digest
@@ -376,7 +376,7 @@ def over_people(
     whole = statistic(everybody)
     without = np.array([statistic([p for p in everybody if p != left]) for left in everybody])
     half = student.ppf(.975, people - 1)*((people - 1)*without.var())**.5
-    return Estimate(whole, whole - half, whole + half, people)
+    return around(whole, half, people)
 
 def silhouette_over_people(
     features: Float[Tensor, "class person dim"],  # one drawing a class and person

@@ -440,8 +440,6 @@ def generator_settings(
     for name in row: choose(name, [*names, "model", "preset"], f"setting of {kind.title}")
     given = {**preset, **{k: v for k, v in row.items() if k in names}}
     if "widths" in given: given["widths"] = _read_widths(given["widths"])
-    for name in ("steps", "epochs"):  # tables keep whole numbers as floats where other rows have none
-        if isinstance(given.get(name), float) and given[name].is_integer(): given[name] = int(given[name])
     if given.get("steps") is not None and "epochs" not in row: given["epochs"] = None
     return settings_from(kind, given)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from ..claims.gates import chance_gate, first_gate, brevity_gate, training_gate
-from ..claims.rules import Estimate, Measure
+from ..claims.rules import Measure, around
 from ..core import (InputError, choose, content_digest, device as named_device, made_once, read_tensors,
                              save_tensors, settings_from)
 from ..data.at_hand import images_at_hand
@@ -397,7 +397,6 @@ def learner_measures(
     inductive = plain[plain.learner.isin([k for k in TABLE_LEARNERS if k not in ("sib", "entropy-min")])]
     own = {"L1": Measure(_each(leaking, "leak"), **about)}
     if len(inductive): own["L2"] = Measure(_each(inductive, "change"), **about)
-    part = (lead.high - lead.value)/2**.5  # each side of the difference carries its share of the interval
-    sides = {name: Estimate(v, v - part, v + part, lead.rows) for name, v in
-             (("transductive", 0.), ("inductive", lead.value))}
+    part = lead.half/2**.5  # each side of the difference carries its share of the interval
+    sides = dict(transductive=around(0., part, lead.rows), inductive=around(lead.value, part, lead.rows))
     return {"V20": Measure(sides, **about)}, own

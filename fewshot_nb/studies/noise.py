@@ -13,7 +13,7 @@ import numpy as np, pandas as pd
 from dataclasses import dataclass
 from scipy import stats
 from .. import inference
-from ..claims.rules import Estimate, Measure
+from ..claims.rules import Estimate, Measure, around
 from ..core import InputError, rng, settings_from
 from ..data.bank import Bank
 from ..evaluation.intervals import enough_tasks, over_images, over_tasks
@@ -223,8 +223,7 @@ def slope_interval(
     weight = 1/(1/n[:-1] - 1/n[1:])  # a step's scatter is that of the tasks that it adds, beside those it has
     slope, df = (weight*x*y).sum()/(weight*x*x).sum(), len(x) - 1
     error = ((weight*(y - slope*x)**2).sum()/df/(weight*x*x).sum())**.5
-    reach = stats.t.ppf(.975, df)*error
-    return Estimate(float(slope), float(slope - reach), float(slope + reach), len(n))
+    return around(float(slope), float(stats.t.ppf(.975, df)*error), len(n))
 
 def _slopes(width):
     "By cell, from 320 tasks on."

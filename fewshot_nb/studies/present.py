@@ -12,16 +12,15 @@ import numpy as np, pandas as pd, torch
 from dataclasses import dataclass
 from torch.nn.functional import softplus
 from .. import inference
-from ..claims.rules import Estimate, Measure
+from ..claims.rules import Measure
 from ..core import InputError, choose, settings_from
 from ..evaluation.tuning import BALANCE_PARAMETERS
 from ..inference.base import Method, class_logits, one_hot
 from ..inference.beyond import PADDLE
 from ..inference.prior_transductive import VisionEMDirichlet
 from ..samplers import TaskSpec
-from .named_features import named_features
-from ..evaluation.compare import half_over
-from .realistic import drawn_tasks, method_rows
+from .named_features import kept_features
+from .realistic import drawn_tasks, mean_columns, mean_points, method_rows
 
 # %% ../../nbs/api/855_studies_present.ipynb #0af33998
 KNOWLEDGE = ("published", "unknown", "unknown way", "oracle", "formula")
@@ -109,11 +108,9 @@ def _spec(s, present, way=None):
 def _seen(s, data):
     "The pairs of ways and of classes present that a kind of knowledge is tuned over."
     if s.knowledge == "oracle": return ((s.way, s.present),)
-    numbers, most = [int(n) for n in s.numbers.split()], _features(s.features, data).validation.classes
+    numbers, most = [int(n) for n in s.numbers.split()], kept_features(s.features, data).validation.classes
     ways = [w for w in WAYS if w <= most] if s.knowledge == "unknown way" else [s.way]
     return tuple((w, n) for w in ways for n in numbers if n <= w)
-
-_features = functools.lru_cache(4)(named_features)
 
 def _on_validation(s, data, device, method, way, present):
     "Mean accuracy on validation classes."
@@ -124,7 +121,7 @@ def _on_validation(s, data, device, method, way, present):
 @functools.lru_cache(16)
 def _unrolled(s, seen, data):
     "The UNEM-style method that learned on validation tasks of these ways and numbers present."
-    bank, groups = _features(s.features, data).validation, []
+    bank, groups = kept_features(s.features, data).validation, []
     for way, present in seen:
         spec = _spec(s, present, way)
         for tasks in drawn_tasks(s.features, data, spec, s.tuning_tasks, s.seed, "validation")[0]:
@@ -153,12 +150,6 @@ def _formula(s):
     raise InputError(f"knowledge='formula' is not {s.method}'s, but PADDLE's and EM-Dirichlet's: take oracle.")
 
 # %% ../../nbs/api/855_studies_present.ipynb #5c18c577
-def _difference(name, a, b, drawn, labels):
-    "A paired difference as columns."
-    half = half_over(a - b, drawn, labels, "class")[0]
-    return {name: (a - b).mean(), f"{name}_over_class": half}
-
-# long: a column after the other
 def present_row(
     setting: dict,  # of `PresentSettings`
     data="auto",  # where features are found, as `named_features` takes it
@@ -167,12 +158,12 @@ def present_row(
     "A row of `exp_keff`."
     s = settings_from(PresentSettings, setting, counts=("present", "way", "shot", "n_query", "tasks", "tuning_tasks"))
     spec = _spec(s, s.present)
-    drawn, labels = drawn_tasks(s.features, data, spec, s.tasks, s.seed)
+    drawn = drawn_tasks(s.features, data, spec, s.tasks, s.seed)
     def novel(method):
         return method_rows(s.features, data, "novel", method, spec, s.tasks, s.seed, device).accuracy.to_numpy()
     method = _with_knowledge(s, data, device)
     x, inductive = novel(method), novel(inference.METHODS["simpleshot"].published(s.shot))
-    row = dict(accuracy=x.mean(), inductive=inductive.mean(), **_difference("lead", x, inductive, drawn, labels))
+    row = dict(accuracy=x.mean(), inductive=inductive.mean(), **mean_columns("lead", x - inductive, drawn))
     if s.method in _PARAMETERS:
         value = getattr(method, _PARAMETERS[s.method][0])
         row["value"] = float(s.way//5 if value is None else value)
@@ -180,11 +171,11 @@ def present_row(
         row["validation"] = np.mean([_on_validation(s, data, device, method, *pair) for pair in _seen(s, data)])
     def asked(**other): return novel(_with_knowledge(dataclasses.replace(s, **other), data, device))
     if s.knowledge in ("oracle", "formula"):
-        row |= _difference("gift", x, asked(knowledge="unknown"), drawn, labels)
+        row |= mean_columns("gift", x - asked(knowledge="unknown"), drawn)
     if s.knowledge == "unknown way":
-        row |= _difference("way_cost", asked(knowledge="unknown"), x, drawn, labels)
+        row |= mean_columns("way_cost", asked(knowledge="unknown") - x, drawn)
     if s.method == "unem":
-        row |= _difference("over_paddle", x, asked(method="paddle"), drawn, labels)
+        row |= mean_columns("over_paddle", x - asked(method="paddle"), drawn)
         row["rounds"] = " ".join(f"{price:.2f}/{temperature:.2f}" for price, temperature in method.rounds)
     return row
 
@@ -197,15 +188,10 @@ def best_validated(
     return blind.groupby("method").validation.mean().idxmax()
 
 # %% ../../nbs/api/855_studies_present.ipynb #cd3efce0
-def _estimate(rows, column):
-    "The mean of a column over rows in points; their errors may be one error, for the classes are the same."
-    mean, half = 100*rows[column].mean(), 100*rows[f"{column}_over_class"].mean()
-    return Estimate(mean, mean - half, mean + half, len(rows))
-
 def _published(rows, method):
     "By bank, the lead of a published method with one class of five present."
     part = rows[(rows.way == 5) & (rows.present == 1) & (rows.knowledge == "published") & (rows.method == method)]
-    return {features: _estimate(one, "lead") for features, one in part.groupby("features")}
+    return {features: mean_points(one, "lead") for features, one in part.groupby("features")}
 
 def present_measures(
     rows: pd.DataFrame,  # of `exp_keff`
@@ -217,11 +203,11 @@ def present_measures(
         return {f"K{i}": Measure(gate=gate) for i in range(1, 9)}
     told = twenty[(twenty.method == "paddle") & (twenty.knowledge == "formula") & (twenty.present == 2)]
     blind = twenty[(twenty.knowledge == "unknown") & (twenty.method == best_validated(rows))]
-    gifts = {m: _estimate(part, "gift") for m, part in twenty[twenty.knowledge == "oracle"].groupby("method")}
+    gifts = {m: mean_points(part, "gift") for m, part in twenty[twenty.knowledge == "oracle"].groupby("method")}
     return {"K1": Measure(_published(rows, "pt-map"), unit="classes"),
             "K2": Measure(_published(rows, "tim"), unit="classes"),
-            "K3": Measure(_estimate(told, "gift"), unit="classes"),
-            "K4": Measure(_estimate(blind, "lead"), unit="classes"),
+            "K3": Measure(mean_points(told, "gift"), unit="classes"),
+            "K4": Measure(mean_points(blind, "lead"), unit="classes"),
             "K5": Measure({m: gifts[m] for m in ("alpha-tim", "paddle")}, unit="classes")} | _later_measures(twenty)
 
 # %% ../../nbs/api/855_studies_present.ipynb #0e3a5c19
@@ -231,7 +217,7 @@ def _later_measures(twenty):
     wayless = twenty[twenty.knowledge == "unknown way"]
     paddle, tim = (wayless[wayless.method == method] for method in ("paddle", "alpha-tim"))
     found = {"K6": (learned, "over_paddle"), "K7": (paddle, "way_cost"), "K8": (tim, "way_cost")}
-    measures = {id: Measure(_estimate(rows, column), unit="classes")
+    measures = {id: Measure(mean_points(rows, column), unit="classes")
                 for id, (rows, column) in found.items() if len(rows)}
     last = BALANCE_PARAMETERS["alpha-tim"][1][-1]
     if len(tim) and (tim.value >= last).all() and not tim.way_cost.any():  # both tuners, then

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['METHOD_VARIANTS', 'INDUCTIVE_METHODS', 'PUBLISHED_METHODS', 'OUR_NETWORKS', 'realistic_methods', 'method_variant',
            'shown_features', 'rows_by_backbone', 'n_query_of', 'quiet_redraws', 'method_rows', 'drawn_tasks',
-           'features_content', 'RealisticSettings', 'realistic_row', 'AlphaSweepSettings', 'alpha_sweep_row',
-           'ImbalanceSettings', 'imbalance_row', 'no_data', 'DirichletSettings', 'dirichlet_row', 'EntropySettings',
-           'entropy_row']
+           'features_content', 'RealisticSettings', 'realistic_row', 'mean_columns', 'mean_points',
+           'AlphaSweepSettings', 'alpha_sweep_row', 'ImbalanceSettings', 'imbalance_row', 'no_data',
+           'DirichletSettings', 'dirichlet_row', 'EntropySettings', 'entropy_row']
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #5dc3aab6
 import contextlib, dataclasses, functools, warnings
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fastcore.basics import patch
 from scipy import stats
 from .. import inference
+from ..claims.rules import Estimate, around
 from ..core import InputError, choose, content_digest, settings_from
 from .named_features import CROSS_DOMAIN, FEATURE_SETS, feature_source, kept_features
 from ..evaluation.evaluate import evaluate, method_parameters
@@ -257,6 +258,22 @@ def _over_units(name, x, drawn, units=("image", "class")):
     "Half widths of a mean over tasks, as columns by unit."
     tasks, labels = drawn
     return {f"{name}_over_{unit}": half_over(x, tasks, labels, unit)[0] for unit in units}
+
+def mean_columns(
+    name: str,  # of the columns
+    x,  # (task,) scores, or the differences of two methods
+    drawn: tuple,  # (the tasks, the class of each sample of their bank)
+) -> dict:  # name, name_over_class
+    "A mean over tasks and half of its interval over classes, as columns."
+    return {name: float(np.mean(x)), **_over_units(name, x, drawn, ["class"])}
+
+def mean_points(
+    rows: pd.DataFrame,  # with the columns of `mean_columns`
+    column: str,  # one of them
+    unit: str = "class",  # of its half widths
+) -> Estimate:
+    "The mean of a column over rows in points, with the mean of their half widths: their errors may be one error."
+    return around(100*rows[column].mean(), 100*rows[f"{column}_over_{unit}"].mean(), len(rows))
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #6aa9fffb
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np, pandas as pd
 from scipy import stats
 from .. import inference
-from ..claims.rules import Estimate, Measure
+from ..claims.rules import Estimate, Measure, around
 from ..core import InputError, rng
 from ..samplers import marginal
 from .realistic import INDUCTIVE_METHODS, PUBLISHED_METHODS
@@ -37,7 +37,7 @@ def pooled_cells(
     if not len(rows): raise InputError(f"There are no rows to pool {column!r} over: compute them first.")
     by_bank = _half_widths(rows, column, unit).groupby(rows.features.to_numpy()).sum(skipna=False)
     mean, half = 100*sign*rows[column].mean(), 100*np.sqrt((by_bank**2).sum(skipna=False))/len(rows)
-    return Estimate(mean, mean - half, mean + half, len(rows))
+    return around(mean, half, len(rows))
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #ac0fc927
 def _wider(chances):
@@ -78,7 +78,7 @@ def every_cell(
 ) -> dict:  # "grocery 1-shot" -> `Estimate`, in points
     "A difference in each cell, by name: a claim on every cell is judged by all of them."
     halves = _half_widths(rows, column, unit)
-    return {f"{r.features} {r.shot}-shot": Estimate(v, v - h, v + h) for r, v, h in
+    return {f"{r.features} {r.shot}-shot": around(v, h) for r, v, h in
             zip(rows.itertuples(), 100*sign*rows[column], 100*halves)}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #27ed2a03
@@ -180,7 +180,7 @@ def shot_gains(
     for bank, cells in rows.sort_values("shot").groupby("features"):
         for a, b in itertools.pairwise(cells.itertuples()):
             gain, half = 100*(b.accuracy - a.accuracy), 100*(a.accuracy_over_class + b.accuracy_over_class)
-            found[f"{bank} {a.shot} to {b.shot} shots"] = Estimate(gain, gain - half, gain + half)
+            found[f"{bank} {a.shot} to {b.shot} shots"] = around(gain, half)
     return found
 
 def _claims_on_shots(rows):

@@ -119,7 +119,7 @@ def room_table(
 def _pooled_text(rows, column):
     "A difference over all cells; the interval over tasks, where cells of one bank may err alike."
     e = pooled_cells(rows, column, unit="task")
-    return f"{e.value:+.1f} ± {e.high - e.value:.1f}"
+    return f"{e.value:+.1f} ± {e.half:.1f}"
 
 def _measures_of(rows):
     "What one method's cells say together."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
 from ..claims.gates import chance_gate, first_gate, training_gate
-from ..claims.rules import Estimate, Measure
+from ..claims.rules import Estimate, Measure, around
 from ..core import InputError, choose, device as find_device, settings_from, threads, torch_rng
 from ..engine.determinism import deterministic, tensor_fingerprint
 from .stability import in_another_order, kept_banks, nudge_weights
@@ -26,7 +26,7 @@ SOURCES = {  # name -> what differs from the plain run of the same seed
     "last bit": "each first weight is moved to a neighbouring number",
     "threads": "two threads instead of one",
     "order of sums": "the queries of each task in another order",
-    "kernels": "convolutions by torch's own kernels instead of oneDNN's",
+    "kernels": "torch's own kernels instead of oneDNN's, of convolutions and batch norms",
     "precision": "64-bit numbers instead of 32-bit ones",
     "order of tasks": "the same tasks in another order"}
 ROUNDING_SOURCES = tuple(s for s in SOURCES if s not in ("nothing", "order of tasks"))
@@ -142,7 +142,7 @@ def draw_sizes(
     for y, (name, e) in enumerate(sizes.items()):
         if name in moved: ax.plot(moved[name].abs(), [y + .22]*len(moved), "|", color="grey", ms=6)
         colour = COLOURS["vermillion" if name == "another seed" else "blue"]
-        ax.errorbar(e.value, y, xerr=[[e.value - e.low], [e.high - e.value]], fmt="o", ms=5, lw=1.2, color=colour)
+        ax.errorbar(e.value, y, xerr=e.bar, fmt="o", ms=5, lw=1.2, color=colour)
     ax.set(yticks=range(len(sizes)), yticklabels=list(sizes), xlabel="difference of two runs (points of accuracy)")
     ax.set_xlim(left=-.02)
     ax.invert_yaxis()
@@ -168,7 +168,7 @@ def source_measures(
     largest = max((s for s in ROUNDING_SOURCES if s in sizes), key=lambda s: sizes[s].value)
     def mean(d):
         half = distributions.t.ppf(.975, len(d) - 1)*d.std()/len(d)**.5
-        return Estimate(d.mean(), d.mean() - half, d.mean() + half, len(d))
+        return around(d.mean(), half, len(d))
     shifts = {s: mean(moved[s].dropna()) for s in ROUNDING_SOURCES if s in moved and moved[s].notna().sum() > 1}
     seed, about = sizes["another seed"], dict(unit="seeds", lacking=lacking)
     return {"X1": Measure({"largest": sizes[largest], "seed": seed}, **about),

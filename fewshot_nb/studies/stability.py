@@ -8,14 +8,14 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'kept_banks', 'PUBLI
            'learner_schedule', 'nudge_weights', 'in_another_order', 'stability_banks', 'StabilitySettings',
            'pixel_moments', 'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
            'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'last_doublings', 'effect_limits',
-           'stability_hypotheses', 'setup_spreads', 'DeterminismSettings', 'determinism_row', 'search_images',
-           'protonet_row', 'learner_label', 'setup_label', 'stability_measures', 'measures_of_learner',
+           'stability_hypotheses', 'setup_spreads', 'launch_tests', 'DeterminismSettings', 'determinism_row',
+           'search_images', 'protonet_row', 'learner_label', 'setup_label', 'stability_measures', 'measures_of_learner',
            'published_comparisons', 'published_plan', 'published_power', 'comparison_panels', 'run_panels',
            'curve_panels', 'spread_panel', 'determinism_table', 'determinism_measures', 'named_settings', 'best_runs',
            'paired_settings', 'search_measures', 'draw_search_curves']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
-import functools, json, time
+import functools, itertools, json, time
 from dataclasses import dataclass, fields, replace
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
@@ -474,6 +474,7 @@ def effect_limits(
 _WITHIN = dict(  # what varies: what is held fixed
     repeat=["experiment", "configuration", "seed"], launch=["setup", "configuration", "seed"],
     seed=["setup", "configuration"])
+_AVERAGED = dict(repeat=[], launch=["repeat"], seed=["launch", "repeat"])  # what varies: what is averaged before
 
 def _without_widest(part, within, over):
     "`pooled_spread` without the group whose means differ most; not numbers where none is left."
@@ -513,22 +514,67 @@ def setup_spreads(
     rows: pd.DataFrame,  # rows of `stability_row` with their settings
     margin: float = .01,  # a spread of accuracy that would not matter
     level: float = .05,  # of the tests, below and above together
-) -> pd.DataFrame:  # a row a setup and what varies: sd, lower, upper, rest (points); df, p_below, p_above, verdict
-    "What repeats, launches and seeds of one training differ by, for each learner with its optimiser; p as Holm has it."
+) -> pd.DataFrame:  # a row a setup and what varies: sd, lower, upper, rest, single (points); df, p's, verdict
+    """What repeats, launches (means of their repeats) and seeds (means of launches and repeats) of one training differ
+    by, for each learner with its optimiser; `single`: single trainings instead of means. p as Holm has it."""
     parts = [(setup, over, part, within) for setup, part in labelled_runs(rows).groupby("setup", sort=False)
              for over, within in _WITHIN.items()]
     found = pd.DataFrame([dict(setup=setup, over=over, **pooled_spread(part, within, over, 1 - level/2))
                           for setup, over, part, within in parts])
     rest = pd.DataFrame([dict(_without_widest(part, within, over)) for _, over, part, within in parts])
     chi2, found["rest"] = distributions.chi2, rest.sd
+    found["single"] = [pooled_spread(part, [*within, *_AVERAGED[over]], over).sd for _, over, part, within in parts]
     found["p_below"] = holm(chi2.cdf(found.df*(found.sd/margin)**2, found.df))
     # what holds of all is asked of the rest, too: the larger p of both
     above = [chi2.sf(t.df*(t.sd/margin)**2, t.df) for t in (found, rest)]
     found["p_above"] = holm(np.maximum(above[0], np.nan_to_num(above[1], nan=1.)))
     known = [found.p_below < level/2, found.p_above < level/2]
     found["verdict"] = np.select(known, ["stable", "not stable"], "undecided")
-    found[["sd", "lower", "upper", "rest"]] *= 100
+    found[["sd", "lower", "upper", "rest", "single"]] *= 100
     return found
+
+# %% ../../nbs/api/845_studies_stability.ipynb #74e65ac1
+_MOST_SPLITS = 1_000_000  # assignments of runs to launches that are counted; of more, so many random ones
+
+def _splits(first, second):
+    "Squares between two launches, of one degree of freedom, for each way to choose the first; the real one leads."
+    runs, n = np.concatenate([first, second]), len(first)
+    chosen = [c for c in itertools.combinations(range(len(runs)), n) if 2*n < len(runs) or 0 in c or 2*n > len(runs)]
+    means = np.array([runs[list(c)].mean() for c in chosen])  # where launches are as large, each way is met once
+    return n*len(runs)/(len(runs) - n)*np.square(means - runs.mean())
+
+def _permutation_p(splits):
+    "How often the sum over cells is as large as the real one, cells being split independently."
+    real = sum(s[0] for s in splits)*(1 - 1e-9)
+    if np.prod([float(len(s)) for s in splits]) > _MOST_SPLITS:
+        random = rng(0, "splits of launches")
+        drawn = sum(random.choice(s, 20_000) for s in splits)
+        return (1 + (drawn >= real).sum())/20_001
+    return np.mean(functools.reduce(lambda total, s: np.add.outer(total, s).ravel(), splits, np.zeros(1)) >= real)
+
+
+# %% ../../nbs/api/845_studies_stability.ipynb #d8997a1e
+def launch_tests(
+    rows: pd.DataFrame,  # rows of `stability_row` with their settings, of two launches
+) -> pd.DataFrame:  # by setup: f (of launches against repeats), its p_f; permutation p, p_holm, p_rest
+    "Whether the launches of one configuration and seed differ by more than its repeats."
+    found = {}
+    for setup, part in labelled_runs(rows).groupby("setup", sort=False):
+        cells = [[100*a.to_numpy() for _, a in cell.groupby("launch").accuracy]
+                 for _, cell in part.groupby(["configuration", "seed"]) if cell.launch.nunique() == 2]
+        left = sum(len(a) - 1 for cell in cells for a in cell)
+        if not left: raise InputError(f"{setup} has no two launches with repeats: run two launches of two repeats.")
+        splits = [_splits(*cell) for cell in cells]
+        widest = int(np.argmax([s[0] for s in splits]))
+        repeats = sum(np.square(a - a.mean()).sum() for cell in cells for a in cell)/left
+        f = np.mean([s[0] for s in splits])/repeats
+        rest = [s for i, s in enumerate(splits) if i != widest]
+        found[setup] = dict(f=f, p_f=distributions.f.sf(f, len(cells), left), p=_permutation_p(splits),
+                            p_rest=_permutation_p(rest) if rest else np.nan)
+    table = pd.DataFrame(found).T.rename_axis("setup")
+    table.insert(3, "p_holm", holm(table.p))
+    return table
+
 
 # %% ../../nbs/api/845_studies_stability.ipynb #aae9d8a4
 _CHANCE_OF = dict(free="device", deterministic="none")  # what is left to chance in a mode
@@ -823,9 +869,13 @@ def spread_panel(
                         color=ink, label=label)
             known = t.verdict != "undecided"
             ax.plot(t.sd[known], y[known], marker, ms=5, color=ink, zorder=5)
-        ax.axvspan(0, margin, color="#dddddd", lw=0, zorder=0)
-        ax.set(yticks=range(len(names)), yticklabels=map(setup_label, names), xlim=(0, None),
-               xlabel="standard deviation (points of accuracy)")
+        left = min(table.lower[table.lower > 0].min(), margin)/1.3
+        ax.axvspan(left, margin, color="#dddddd", lw=0, zorder=0)
+        ticks = [t for t in (.03, .1, .3, 1, 3, 10, 30) if t >= left]
+        ax.set(xscale="log", xlim=(left, None), xlabel="standard deviation (points of accuracy)")
+        ax.set_xticks(ticks, [f"{t:g}" for t in ticks], minor=False)
+        ax.set_yticks(range(len(names)), map(setup_label, names))
+        ax.minorticks_off()
         ax.legend(title="between", fontsize=8.5, title_fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1),
                   alignment="left")
     return fig
@@ -886,21 +936,27 @@ def best_runs(
     best = table.dropna(subset=["accuracy"]).sort_values("accuracy", ascending=False).groupby("setting").head(top)
     return best.set_index("setting").loc[order]
 
-def _chosen_by_others(part):
-    """By seed: accuracy of the configuration that is best on the mean of the other seeds; one row a
-    seed, one column each."""
-    wide = part.pivot_table(index="seed", columns="configuration", values="accuracy")
-    if len(wide) < 2: return pd.Series(dtype=float)  # no other seed can choose
-    return pd.Series({s: wide.loc[s, wide.drop(s).mean().idxmax()] for s in wide.index})
+
+# %% ../../nbs/api/845_studies_stability.ipynb #233f1d75
+def _chosen(part):
+    "The runs that a search takes: of each seed, the configuration that reaches most on held-out classes."
+    if part.curve.isna().any(): raise InputError("A search chooses by held-out classes: set epoch above 0.")
+    held = part.curve.map(lambda c: max(look["accuracy"] for look in json.loads(c).values()))
+    return part.loc[held.groupby(part.seed).idxmax()]
 
 def paired_settings(
     table,  # of named_settings
 ) -> pd.DataFrame:
-    "Accuracy in % by seed and setting; searched ones by the configuration that the other seeds choose."
-    columns = {}
-    for name, part in table.groupby("setting"):
-        columns[name] = _chosen_by_others(part) if "search" in name else part.set_index("seed").accuracy
-    return 100*pd.DataFrame(columns).dropna()
+    "Accuracy in % by seed and setting; searched ones by the configuration that is best on held-out classes."
+    rows = table.dropna(subset=["accuracy"]).reset_index(drop=True)
+    taken = {name: _chosen(part) if "search" in name else part for name, part in rows.groupby("setting")}
+    return 100*pd.DataFrame({name: part.set_index("seed").accuracy for name, part in taken.items()}).dropna()
+
+def _by_search(table):
+    "Means of `paired_settings` over seeds, a row a search; what is not searched is the same in all."
+    searches = table[table.configuration >= 0].groupby("search_seed")
+    plain = table[table.configuration < 0]
+    return pd.DataFrame({n: paired_settings(pd.concat([plain, part])).mean() for n, part in searches}).T
 
 # %% ../../nbs/api/845_studies_stability.ipynb #ad26c694
 PUBLISHED_EPOCHS = PROTONET_DEFAULT["training_steps_batches"]//100  # of 100 episodes
@@ -912,9 +968,10 @@ def search_measures(
     "What the rows say on Table 6."
     best, pairs = 100*best_runs(table).accuracy.groupby("setting").max(), paired_settings(table)
     gate = first_gate(length_gate(table.assign(learner="protonet")), seeds_gate(len(pairs)))
-    tried = table.configuration[table.configuration >= 0].nunique()
-    remarks = dict(T11="", T12=_few_searched(tried))
-    found = {id: Measure(pairs, unit="seeds", gate=gate, remark=remark) for id, remark in remarks.items()}
+    tried, searches = table.configuration[table.configuration >= 0].nunique(), _by_search(table)
+    found = {"T11": Measure(pairs, unit="seeds", gate=gate),
+             "T12": Measure(searches, unit="searches", gate=first_gate(gate, _search_gate(len(searches))),
+                            remark=_few_searched(tried))}
     for id, name in (("T10", "default"), ("T11b", "normalised"), ("T12b", "normalised+search")):
         found[id] = Measure(float(best[name]), unit="trainings", gate=gate)
     far = table[table.setting == "default"].dropna(subset=["epochs"]) if "epochs" in table else ()
@@ -923,6 +980,12 @@ def search_measures(
         found["T13"] = Measure(_within(mean_estimate(far.best_epoch), 1, far.epochs.max()), unit="seeds",
                                gate=first_gate(ends, seeds_gate(len(far))))
     return found
+
+
+# %% ../../nbs/api/845_studies_stability.ipynb #05aeedc1
+def _search_gate(searches):
+    "Whether there are enough draws of configurations for an interval."
+    return "" if searches >= 3 else f"one seed: of the search, {searches} of the 3 draws that an interval needs"
 
 def _few_searched(tried):
     "What has to be said of a search that tries fewer than the profile paper does."

@@ -11,7 +11,7 @@ import numpy as np, pandas as pd
 from dataclasses import dataclass
 from typing import NamedTuple
 from .. import inference
-from ..claims.rules import Estimate, Measure
+from ..claims.rules import Measure
 from ..core import choose, settings_from
 from ..core import device as named_device
 from ..evaluation.intervals import over_tasks
@@ -19,8 +19,7 @@ from ..inference.oversampling import Oversampled
 from ..inference.uneven import PriorCorrected, weighted
 from ..samplers import TaskSpec, rectangles
 from .named_features import kept_features
-from ..evaluation.compare import half_over
-from .realistic import drawn_tasks
+from .realistic import drawn_tasks, mean_columns, mean_points
 
 # %% ../../nbs/api/860_studies_support.ipynb #e5637702
 HANDLINGS = ("as it is", "oversampled", "weighted", "corrected")
@@ -90,10 +89,6 @@ def support_answers(
     return Answers(accuracy, float(poor[0]/poor[1]), float(rich[0]/rich[1]))
 
 # %% ../../nbs/api/860_studies_support.ipynb #94b3adc5
-def _column(name, x, drawn):
-    "A mean over tasks and half of its interval over classes, as columns."
-    return {name: float(x.mean()), f"{name}_over_class": half_over(x, *drawn, "class")[0]}
-
 def _beside_the_middle(s, x, ask):
     "How far the mean over several ways is from tasks of the way in their middle; the interval is over tasks."
     spec = _spec(s)
@@ -115,21 +110,16 @@ def support_row(
         return support_answers(s.features, data, m, spec, s.tasks, s.seed, device)
     found, even = ask(s.handling), ask("as it is", _spec(s, shot=spec.typical_shot, noise=0.))
     x = found.accuracy
-    row = {**_column("accuracy", x, drawn), **_column("lost", even.accuracy - x, drawn),
+    row = {**mean_columns("accuracy", x, drawn), **mean_columns("lost", even.accuracy - x, drawn),
            "poorest": found.poorest, "richest": found.richest, **_beside_the_middle(s, x, ask)}
-    if s.handling != "as it is": row |= _column("gain", x - ask("as it is").accuracy, drawn)
-    if s.handling == "weighted": row |= _column("versus_oversampled", x - ask("oversampled").accuracy, drawn)
+    if s.handling != "as it is": row |= mean_columns("gain", x - ask("as it is").accuracy, drawn)
+    if s.handling == "weighted": row |= mean_columns("versus_oversampled", x - ask("oversampled").accuracy, drawn)
     return row
 
 # %% ../../nbs/api/860_studies_support.ipynb #f63cff28
-def _estimate(rows, column, unit="class"):
-    "The mean of a column over banks in points, with the mean of their half widths."
-    mean, half = 100*rows[column].mean(), 100*rows[f"{column}_over_{unit}"].mean()
-    return Estimate(mean, mean - half, mean + half, len(rows))
-
 def _by(rows, key, column, unit="class"):
     "An estimate for each value of a key."
-    return {name: _estimate(part, column, unit) for name, part in rows.groupby(key)}
+    return {name: mean_points(part, column, unit) for name, part in rows.groupby(key)}
 
 # %% ../../nbs/api/860_studies_support.ipynb #51d52181
 def support_measures(
@@ -148,7 +138,7 @@ def support_measures(
              "S4": (handled_by("alpha-tim", "oversampled"), None, "gain"),
              "S5": (handled_by("baseline", "weighted"), None, "versus_oversampled"),
              "S6": (named(wrong, "simpleshot", "alpha-tim"), "method", "lost")}
-    measures = {id: Measure(_by(part, key, column) if key else _estimate(part, column), unit="classes")
+    measures = {id: Measure(_by(part, key, column) if key else mean_points(part, column), unit="classes")
                 for id, (part, key, column) in found.items() if len(part)}
     if len(mixed): measures["S7"] = Measure(_by(mixed, "features", "over_middle", "task"), unit="tasks")
     return {id: m for id, m in measures.items() if id not in ("S2", "S6") or len(m.value) == 2}

@@ -53,7 +53,7 @@ def bongard_quiz(
     "An interactive cell: a problem, two buttons, and the answer when one was pressed."
     try: import ipywidgets as w
     except ImportError:
-        raise InputError("bongard_quiz() needs ipywidgets: pip install 'fewshot_nb[notebook]', or show "
+        raise InputError("bongard_quiz() needs ipywidgets: pip install ipywidgets, or show "
                          "problem_sheet(bongard_problem(...), answer=False).") from None
     seed = int(np.random.SeedSequence().entropy % 2**31) if seed is None else seed
     asked = bongard_problem(kind, seed=seed, shapes=shapes)

@@ -383,8 +383,8 @@ def official_shapes(
         raise InputError(f"The two tables in {str(folder)!r} list different shapes: take both from one version.")
     table, actions = [[_marked(r, a) for a in ATTRIBUTES] for r in marks], _drawn_shapes(rows, folder/_TABLES[0])
     if labels == "geometry": table = [list(shape_attributes(a).values()) for a in actions]
-    names, groups, stamp = [r[_NAME] for r in rows], [r[_CLASS]
-                                                      for r in rows], np.array([r["if stamp"] == "1" for r in marks])
+    names, groups = [r[_NAME] for r in rows], [r[_CLASS] for r in rows]
+    stamp = np.array([r["if stamp"] == "1" for r in marks])
     return Shapes(names, groups, actions, stamp, np.array(table, np.int8), "official")
 
 # %% ../../../nbs/api/155_data_bongard_shapes.ipynb #cd61635e
