@@ -89,13 +89,15 @@ def _alpha_tim_drops():
     change = t.dropna(subset="change_from_balanced_points").set_index("method").change_from_balanced_points
     drop = -change.groupby("method").mean()
     by_shots = t.groupby(["shots", "method"]).change_from_balanced_points.mean().dropna()
-    rising = f"in {(change > 0).sum()} of {len(change)} cells there is a rise, by {', '.join(set(change[change > 0].index))}"
+    up = change[change > 0]
+    rising = f"in {len(up)} of {len(change)} cells there is a rise, by {', '.join(sorted(set(up.index)))}"
     return {"V1": by_shots[1].max(), "V1c": Measure(by_shots.max(), remark=rising), "V2": drop["PT-MAP"],
             "V3": drop["Entropy-min"], "V4": drop["TIM"], "V22": _whole_drops(-change["PT-MAP"])}
 
 def _whole_drops(drop):
     "V22: the share of PT-MAP's drops (cell,) that are 18 to 20 when rounded to whole points."
-    strict = f"{drop.between(18, 20).sum()} of {len(drop)} lie between 18.0 and 20.0, all between {drop.min()} and {drop.max()}"
+    strict = (f"{drop.between(18, 20).sum()} of {len(drop)} lie between 18.0 and 20.0, "
+              f"all between {drop.min()} and {drop.max()}")
     return Measure(drop.round().between(18, 20).mean(), remark=strict)
 
 # %% ../../nbs/api/710_claims_recomputed.ipynb #fdecea30

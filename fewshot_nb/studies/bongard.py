@@ -655,7 +655,7 @@ def _leads(of):
 def _full_measures(of):
     found = _below_people(of) | _leads(of)
     if "WReN-Bongard" in of: found["B4"] = {p: _off_chance(of["WReN-Bongard"][p]) for p in TEST_PARTS}
-    gaps = {m: _difference(e["BA"], e["FF"]) for m, e in of.items() if m not in NEAR_CHANCE}
+    gaps = {f"{m} on FF": _difference(e["BA"], e["FF"]) for m, e in of.items() if m not in NEAR_CHANCE}
     return found | ({"B9": gaps} if gaps else {})
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #53d672f7
@@ -695,7 +695,8 @@ def _values(full, free):
 _ALL, _META = tuple(TEST_PARTS), tuple(m for m in SOLVERS if m not in NEAR_CHANCE)
 _SPOKEN_OF = {  # claim: (parts, methods; None: all)
     "B1": (_ALL, None), "B1e": (_ALL, None), "B2": (_ALL, None), "B3": (["FF"], None), "B3b": (["BA"], None),
-    "B21": (["NV"], None), "B4": (_ALL, ("WReN-Bongard",)), "B5": (["FF"], ("CNN-Baseline",)), "B6": (["train"], None), "B7": (["FF"], None), "B8": (["FF"], None),
+    "B21": (["NV"], None), "B4": (_ALL, ("WReN-Bongard",)), "B5": (["FF"], ("CNN-Baseline",)),
+    "B6": (["train"], None), "B7": (["FF"], None), "B8": (["FF"], None),
     "B9": (["FF", "BA"], _META), "B20": (_ALL, (PRETRAINED_ON_PROGRAMS, "Meta-Baseline-SC")),
     "B22": (["FF"], ("WReN-Bongard",)),
 }
