@@ -196,7 +196,8 @@ def overall_measures(
     worst = lowest_lead(means.assign(mean=-means["mean"]), "mean", chances)
     best = Estimate(-worst.value, -worst.high, -worst.low, worst.rows)
     share = share_measure(means, "mean", -1, chances, (len(whole), len(who.lacking)), who.lacking)
-    return {"V7o": Measure(lowest, unit="classes", lacking=who.lacking), "V9": share,
+    told = f"over {max(map(len, of.values()))} cells of each method, and the fewer there are, the easier all of them are won"
+    return {"V7o": Measure(lowest, unit="classes", lacking=who.lacking, remark=told), "V9": share,
             "V9b": Measure(best, unit="classes", lacking=who.lacking if best.low <= 0 else ())}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #real-v2
