@@ -400,5 +400,4 @@ def human_claims(
     of numbers it is about (D1, D2); of two readings (H2) the first."""
     found = {c: g.tolist() for c, g in rows.dropna(subset="claim").groupby("claim").value}
     found = {c: v if c in ("D1", "D2") else v[0] for c, v in found.items()}
-    found.pop("H6r", None)  # the paper gives no R2 for it
     return found

@@ -182,7 +182,9 @@ number = re.compile(r"\d[\d,]*\.?\d*(?:e-?\d+)?")
 numbers = lambda text: {float(n.replace(",", "").rstrip(".")) for n in number.findall(text)}
 
 OURS = {("generation", "N1r", 1.88), ("generation", "N1r", 2.13),  # 2.4 over 1.2, to the digits printed
-        ("generation", "H10p", 4.24e-15)}  # Table S4 prints it, the notes leave it out
+        ("generation", "H10p", 4.24e-15),  # Table S4 prints it, the notes leave it out
+        ("generation", "A3t", 7.48e6),  # S9: "around 7.48M"; the notes have the sum of Table S6
+        ("generation", "H6r", .44)}  # S3.2 says it of both critics
 
 def test_no_typed_number_disagrees_with_what_was_handed_down(shared):
     notes = dict(
@@ -216,9 +218,8 @@ def test_the_papers_own_numbers_agree_but_where_we_know():
              ("generation", "H10i"): "recomputation disagrees",  # that p belongs to 0.58
              ("bongard", "B3"): "undecided", ("bongard", "B3b"): "undecided",
              ("bongard", "B8"): "undecided",  # printed spreads are wider than the leads
-             ("stability", "T4"): "recomputation disagrees",  # with Holm's adjustment nothing is significant
-             ("stability", "T8d"): "recomputation disagrees",  # 2.48 points above what it "replicates"
-             ("stability", "T9d"): "recomputation disagrees"}  # the two intervals do not meet
+             ("alpha_tim", "V1c"): "recomputation disagrees",  # LaplacianShot rises with 20 shots
+             ("alpha_tim", "V22"): "recomputation disagrees"}  # PT-MAP drops by 17 points in three cells
     found = {(r.paper, r.id): r.verdict for r in t.itertuples() if not r.verdict.startswith("not judged")}
     assert len(found) >= 35
     assert {key: verdict for key, verdict in found.items() if verdict != "recomputation agrees"} == known
@@ -309,8 +310,9 @@ def test_what_the_code_shows_is_as_published():
     verdicts = dict(zip(t.paper + "/" + t.id, t.verdict))
     others = {name: verdict for name, verdict in verdicts.items() if verdict != "reproduced"}
     assert others == {
-        "generation/A6": "not comparable",  # 6.2 million, which the paper's own table does not give
-        "generation/A5m": "not reproduced", "generation/A5d": "not reproduced",  # sizes are not as the text says
+        # 6.2 million, which the paper's own table does not give, and what hangs on it
+        "generation/A6": "not comparable", "generation/A5m": "not comparable",
+        "generation/A5d": "not reproduced",  # sizes are not as the text says
     }
     assert len(t) >= 25 and {"A3t", "A6d", "V19", "P3", "V1", "G7"} <= set(t.id)
 

@@ -7,8 +7,8 @@ __all__ = ['CRITICS', 'CRITIC_FAMILIES', 'CRITIC_MARGINS', 'COMPARED', 'CriticSe
            'train_with_looks', 'prototype_tasks', 'task_logits', 'class_accuracy', 'class_measures',
            'human_features_and_prototypes', 'save_classes', 'read_classes', 'critic_row', 'critic_agreement',
            'class_silhouette', 'over_people', 'silhouette_over_people', 'plane_places', 'human_drawings',
-           'ranked_drawings', 'critic_gate', 'agreement_over_seeds', 'critic_measures', 'critic_curves',
-           'people_measures', 'critic_training_flops']
+           'ranked_drawings', 'critic_gate', 'agreement_over_seeds', 'own_critic_measures', 'critic_measures',
+           'critic_curves', 'people_measures', 'critic_training_flops']
 
 # %% ../../nbs/api/820_studies_critics.ipynb #9aa2ad88
 import functools, json
@@ -533,32 +533,46 @@ def agreement_over_seeds(
 
 # %% ../../nbs/api/820_studies_critics.ipynb #crit-006
 COMPARED = {  # claims -> two critics, and in what they are compared
-    ("H3o",): ("proto_net", "simclr_moderate", "diversity_std"),
     ("H8",): ("simclr_moderate", "simclr_light", "diversity_std"),
     ("H9",): ("simclr_moderate", "simclr_strong", "diversity_std"),
     ("H10", "H10a"): ("maml", "proto_net", "accuracy"), ("H11", "H11v", "H11a"): ("maml", "proto_net", "logits"),
     ("E6",): ("proto_net_5", "proto_net", "accuracy")}
-_OTHER_TASKS = "rule: the rows have tasks of 20 characters, the paper's number is likely of its code's 60"
+_OWN_COMPARED = {("D1",): ("proto_net", "simclr_moderate", "diversity_std")}
 
-def critic_measures(
-    table,  # rows of results
-    judged: dict,  # (critic, seed) -> what `read_classes` gives
-) -> dict:  # id of a claim -> `Measure`
-    "What the trained critics show (Tables S3 and S4, S1, S17)."
+def _agreements(table, judged, compared):
+    "What pairs of critics agree by; `compared` as `COMPARED`."
     found = {}
-    for ids, (one, other, what) in COMPARED.items():
+    for ids, (one, other, what) in compared.items():
         if not {one, other} <= set(table.critic): continue
         seeds = sum(c == one and (other, s) in judged for c, s in judged)  # that both were trained with
         value = agreement_over_seeds(judged, one, other, what)
         gate = first_gate(critic_gate(table, one, other), seeds_gate(seeds))
         unit = "seeds" if what == "logits" else _unit(seeds)
         found |= {id: Measure(value, unit, gate=gate) for id in ids}
+    return found
+
+def own_critic_measures(
+    table,  # rows of results
+    judged: dict,  # (critic, seed) -> what `read_classes` gives
+) -> dict:  # id of a claim of ours -> `Measure`
+    "What the trained critics show of the library's own claim, D1."
+    return _agreements(table, judged, _OWN_COMPARED)
+
+# %% ../../nbs/api/820_studies_critics.ipynb #d8f0ca8c
+_OTHER_TASKS = "five queries of each character instead of one, SimCLR's prototypes as labelled drawings"
+
+def critic_measures(
+    table,  # rows of results
+    judged: dict,  # (critic, seed) -> what `read_classes` gives
+) -> dict:  # id of a claim -> `Measure`
+    "What the trained critics show (Tables S3 and S4, S1, S17)."
+    found = _agreements(table, judged, COMPARED)
     proto = table[table.critic == "proto_net"]
     if not len(proto): return found
     gate = first_gate(critic_gate(table, "proto_net"), seeds_gate(len(proto)))
     half = 1.96*proto.accuracy_se
     tested = _over_seeds_or_classes(proto.accuracy, proto.accuracy - half, proto.accuracy + half)
-    found["H12"] = Measure(tested, _unit(len(proto)), gate=first_gate(gate, _OTHER_TASKS))
+    found["H12"] = Measure(tested, _unit(len(proto)), gate=gate, remark=_OTHER_TASKS)
     learned = 100*proto.training_accuracy.dropna()
     return found | ({"H12t": Measure(learned.tolist(), "seeds", gate=gate)} if len(learned) else {})
 

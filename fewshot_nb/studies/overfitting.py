@@ -138,8 +138,8 @@ def overfitting_flops(
 
 # %% ../../nbs/api/825_studies_overfitting.ipynb #3483b3e2
 def late_loss_slope(
-    losses,  # of one learner, epoch by epoch
-) -> float:  # nats an epoch
+    losses,  # of one learner, epoch by epoch; or accuracies
+) -> float:  # nats an epoch; or points
     "The slope of a straight line through the second half."
     late = np.asarray(losses, float)[len(losses)//2:]
     if len(late) < 2:
@@ -176,10 +176,13 @@ def overfitting_measures(
         rows, own = table[table.learner == learner], lines[lines.learner == learner]
         each = [measure(t) for _, t in own.groupby("seed")]
         return each, first_gate(*map(overfitting_gate, rows.to_dict("records")), seeds_gate(len(each)))
-    if "classifier" not in set(table.learner): return found
-    for id, measure in dict(O1=_slope, O1t=_fall).items():
-        each, gate = of("classifier", measure)
+    alone = dict(O1=("classifier", _slope), O1t=("classifier", _fall), O1a=("classifier", _accuracy_slope),
+                 O2r=("proto_net", _slope), O2a=("proto_net", _accuracy_slope))
+    for id, (learner, measure) in alone.items():
+        if learner not in set(table.learner): continue
+        each, gate = of(learner, measure)
         found[id] = Measure(each, "seeds", gate=gate)
+    if "classifier" not in set(table.learner): return found
     for id, learner in dict(O2="proto_net", O2f="proto_net_5").items():  # does it rise as the classifier's does?
         if learner not in set(table.learner): continue
         (usual, shut), (own, gate) = of("classifier", _growth), of(learner, _growth)
@@ -187,5 +190,6 @@ def overfitting_measures(
     return found
 
 def _slope(line): return late_loss_slope(line.test_loss)
+def _accuracy_slope(line): return late_loss_slope(line.test_accuracy)
 def _growth(line): return late_loss_growth(line.test_loss)
 def _fall(line): return float(line.train_loss.iloc[-1] - line.train_loss.iloc[0])

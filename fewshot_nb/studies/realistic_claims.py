@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['NOT_MEASURED', 'JUDGED_METHODS', 'MIS_SET', 'pooled_cells', 'share_of_cells', 'every_cell', 'share_measure',
-           'ComparedMethods', 'fewest_shot_measures', 'every_shot_measures', 'shot_gains', 'marginal_measure',
-           'named_method_measures', 'realistic_measures', 'evenness', 'curve_measures', 'imbalance_measures',
-           'parameter_ranges', 'mis_set_ranges', 'sweep_measures']
+           'ComparedMethods', 'fewest_shot_measures', 'every_shot_measures', 'lowest_lead', 'overall_measures',
+           'shot_gains', 'marginal_measure', 'named_method_measures', 'realistic_measures', 'evenness',
+           'curve_measures', 'imbalance_measures', 'parameter_ranges', 'mis_set_ranges', 'sweep_measures']
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #2b9c82fd
 import functools, itertools
@@ -149,27 +149,57 @@ def fewest_shot_measures(
     rows,  # of `exp_realistic` or the like, with intervals over classes
     who: ComparedMethods = ComparedMethods(),  # the methods of these rows
 ) -> dict:  # id of a claim -> `Measure`
-    "V1, V9: claims that speak of every or of most methods at the smallest number of shots."
-    fewest, compared = rows[rows["shot"] == rows["shot"].min()], _rivals_of_alpha_tim(who)
+    "V1: a claim that speaks of every method at the smallest number of shots."
+    fewest = rows[rows["shot"] == rows["shot"].min()]
     changes = {who.title(m): _pooled(fewest, m, "change") for m in who.transductive}
-    of, below = (len(compared), len(who.lacking)), fewest[fewest.method.isin(compared)]
-    return {"V1": Measure(changes, unit="classes", lacking=who.lacking),
-            "V9": share_measure(below, "versus", -1, len(who.inductive), of, who.lacking)}
+    return {"V1": Measure(changes, unit="classes", lacking=who.lacking)}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #122b72e7
 def every_shot_measures(
     rows,  # of `exp_realistic` or the like, with intervals over classes
     who: ComparedMethods = ComparedMethods(),  # the methods of these rows
 ) -> dict:  # id of a claim -> `Measure`
-    "V5, V6, V8: claims that speak of every method at every number of shots."
+    "V1c, V5, V6, V8: claims that speak of every method at every number of shots."
     compared = _rivals_of_alpha_tim(who)
     inductive = {who.title(m): _pooled(rows, m, "change") for m in who.inductive}
-    rivals = rows[rows.method.isin([*who.inductive, *compared])]
+    rivals = rows[rows.method.isin(compared)]
+    changes = {f"{who.title(m)} {n}-shot": pooled_cells(cells, "change")
+               for (n, m), cells in rivals.groupby(["shot", "method"])}
     closest = rivals.loc[rivals.groupby(["features", "shot"]).behind.idxmin()]
     beyond = {who.title(m): _pooled(rows, m, "beyond", -1) for m in compared if m != "pt-map"}
-    return {"V5": Measure({"PT-MAP": 0., **beyond}, unit="classes"),
+    return {"V1c": Measure(changes, unit="classes", lacking=who.lacking),
+            "V5": Measure({"PT-MAP": 0., **beyond}, unit="classes"),
             "V6": Measure(inductive, unit="classes", lacking=who.lacking_inductive),
-            "V8": share_measure(closest, "behind", chances=rivals.method.nunique(), lacking=who.lacking)}
+            "V8": share_measure(closest, "behind", chances=rivals.method.nunique(), lacking=who.lacking),
+            **overall_measures(rows, who)}
+
+# %% ../../nbs/api/832_studies_realistic_claims.ipynb #29a3a5bf
+def lowest_lead(
+    cells,  # rows of one method, a cell each
+    column: str,  # a paired difference, with half widths over classes beside it
+    chances: int = 1,  # of how many rivals the one in a cell was the closest
+) -> Estimate:  # in points
+    "The smallest difference of any cell; the interval is for the smallest true one, whichever cell has it."
+    lead, half = 100*cells[column], 100*_wider(len(cells)*chances)*_half_widths(cells, column, "class")
+    return Estimate(lead.min(), (lead - half).min(), (lead + half).min(), len(cells))
+
+def overall_measures(
+    rows,  # of `exp_realistic` or the like, with intervals over classes
+    who: ComparedMethods = ComparedMethods(),  # the methods of these rows
+) -> dict:  # id of a claim -> `Measure`
+    "V7o, V9, V9b: each transductive method but alpha-TIM against the best inductive one in its cells."
+    of, chances = {m: rows[rows.method == m] for m in _rivals_of_alpha_tim(who)}, len(who.inductive)
+    lowest = {who.title(m): lowest_lead(cells, "versus", chances) for m, cells in of.items()}
+    whole = {m: cells for m, cells in of.items() if len(cells) == max(map(len, of.values()))}
+    means = pd.DataFrame([pooled_cells(cells, "versus") for cells in whole.values()])/100
+    means = pd.DataFrame(dict(mean=means.value, mean_over_class=means.high - means.value))
+    worst = lowest_lead(means.assign(mean=-means["mean"]), "mean", chances)
+    best = Estimate(-worst.value, -worst.high, -worst.low, worst.rows)
+    share = share_measure(means, "mean", -1, chances, (len(whole), len(who.lacking)), who.lacking)
+    told = (f"over {max(map(len, of.values()))} cells of each method, "
+            "and the fewer there are, the easier all of them are won")
+    return {"V7o": Measure(lowest, unit="classes", lacking=who.lacking, remark=told), "V9": share,
+            "V9b": Measure(best, unit="classes", lacking=who.lacking if best.low <= 0 else ())}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #real-v2
 def shot_gains(
@@ -223,10 +253,12 @@ def marginal_measure(
 def named_method_measures(
     rows,  # of `exp_realistic` or the like, with intervals over classes
 ) -> dict:  # id of a claim -> `Measure`
-    "V2, V7, V26: claims on PT-MAP, on alpha-TIM against the best inductive method, and against TIM."
-    drop, leads = _pooled(rows, "pt-map", "change", -1), every_cell(rows[rows.method == "tim"], "behind")
+    "V2, V7, V26, V28: claims on PT-MAP, on alpha-TIM against the best inductive method, and against TIM."
+    drop, tim = _pooled(rows, "pt-map", "change", -1), rows[rows.method == "tim"]
     alpha = share_measure(rows[rows.method == "alpha-tim"], "versus", chances=len(INDUCTIVE_METHODS))
-    return {"V2": Measure(drop, unit="classes"), "V7": alpha, "V26": Measure(leads, unit="classes")}
+    leads = {"V26": every_cell(tim, "behind"), "V28": every_cell(tim[tim["shot"] >= 5], "behind")}
+    return {"V2": Measure(drop, unit="classes"), "V7": alpha,
+            **{id: Measure(lead, unit="classes") for id, lead in leads.items() if lead}}
 
 def realistic_measures(
     rows,  # of `exp_realistic`, with intervals over classes
@@ -236,7 +268,6 @@ def realistic_measures(
         "V4": _pooled(rows, "tim tuned", "change", -1),
         "V10": _pooled(rows, "tim original", "change", -1),
         "V12": {n: _pooled(rows, f"tim {n}", "beyond", -1) for n in ("tuned", "original")},
-        "V10u": every_cell(rows[rows.method == "tim original"], "change", sign=-1),
         **_claims_on_shots(rows)}
     measures = {id: Measure(value, unit="classes") for id, value in found.items()} | {"V11": marginal_measure(rows)}
     return {**measures, **named_method_measures(rows), **fewest_shot_measures(rows), **every_shot_measures(rows)}
