@@ -238,7 +238,8 @@ def test_a_wide_formula_scrolls_by_itself():
 def test_nobody_is_told_to_install_what_no_index_has():
     "`pip install fewshot_nb` finds nothing: a copy of the repository, or a wheel made of it, is installed."
     files = [root/"README.md", *(root/"nbs").glob("*.ipynb"), *(root/"nbs/tutorials").rglob("*.*")]
-    wrong = [f.name for f in files if re.search(r"pip install \S?fewshot_nb(?!-[\d.]+-py3)", f.read_text(encoding="utf-8"))]
+    install = r"pip install \S?fewshot_nb(?!-[\d.]+-py3)"
+    wrong = [f.name for f in files if re.search(install, f.read_text(encoding="utf-8"))]
     assert not wrong, wrong
 
 def test_the_library_begins_at_its_front_door():

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROTOCOL_LEARNERS', 'PUBLISHED_STEPS', 'trained_rows', 'error_unit', 'error_estimate', 'error_text',
-           'published_differences', 'ratio_estimate', 'gap_points', 'protocol_measures', 'protocol_settings']
+           'differences_from_published', 'ratio_estimate', 'gap_points', 'protocol_measures', 'protocol_settings']
 
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #7839fdab
 import inspect, json
@@ -73,7 +73,7 @@ def error_text(
     return f"{e.value:.1f} ± {e.half:.1f}"
 
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #ca68bdc6
-def published_differences(
+def differences_from_published(
     rows,  # of `trained_rows`, three trainings or more, of 1,000 problems in the columns that are not tight
     published: dict,  # (protocol, way, shot) -> published error in percent, of one training and 1,000 problems
 ) -> pd.DataFrame:  # a row a setting: ours, published, difference, half (percent, points) of 95 %; p, p_holm
