@@ -8,15 +8,7 @@ __all__ = []
 # %% ../nbs/api/970___init__.ipynb #441dca07
 __version__ = "0.1.0"
 
-# %% ../nbs/api/970___init__.ipynb #cf378959
-def _told(function) -> str:
-    "The docstring, and what the comments beside the parameters say, for `help` and JupyterLab's `?`."
-    from fastcore.docments import docments
-    try: told = docments(function, returns=False)
-    except OSError: return function.__doc__  # no source at hand
-    return "\n".join([function.__doc__, "", *(f"{name}: {words}" for name, words in told.items() if words)])
-
-# %% ../nbs/api/970___init__.ipynb #fc49cd35
+# %% ../nbs/api/970___init__.ipynb #0e332262
 _WHERE = {  # the name at the top: its module and its name there
     "evaluate": ("evaluation.front", "evaluate_features"),
     "compare": ("evaluation.backbones", "compare_features"),
@@ -29,6 +21,15 @@ _WHERE = {  # the name at the top: its module and its name there
     "draw": ("studies.drawing", "draw_variations"),
 }
 
+# %% ../nbs/api/970___init__.ipynb #a691644d
+def _told(function) -> str:
+    "The docstring, and what the comments beside the parameters say, for `help` and JupyterLab's `?`."
+    from fastcore.docments import docments
+    try: told = docments(function, returns=False)
+    except OSError: return function.__doc__  # no source at hand
+    return "\n".join([function.__doc__, "", *(f"{name}: {words}" for name, words in told.items() if words)])
+
+# %% ../nbs/api/970___init__.ipynb #1c6caf37
 def __getattr__(name):
     "One of the names of the front door, from the chapter that holds it."
     import importlib, inspect
@@ -41,6 +42,7 @@ def __getattr__(name):
     globals()[name] = found
     return found
 
+# %% ../nbs/api/970___init__.ipynb #ac41db04
 globals()["__all__"] = sorted(_WHERE)  # for `import *`; each name is of the chapter that holds it
 
 def __dir__(): return sorted({*globals(), *_WHERE})

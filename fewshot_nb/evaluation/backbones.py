@@ -300,9 +300,7 @@ def compare_features(
 def _called(features, name) -> Features:
     "The same features under the backbone's name."
     bank = features.novel
-    if bank.source == name: return features
-    return dataclasses.replace(features, novel=type(bank)(bank.data, bank.labels, bank.groups, bank.names,
-                                                          bank.group_names, name))
+    return features if bank.source == name else dataclasses.replace(features, novel=bank.holding(bank.data, name))
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #ac1cb867
 @patch
