@@ -1,5 +1,5 @@
 "The command line says one sentence and ends with exit code 1 where input is wrong, before any work."
-import json, os, re, resource, shutil, tarfile, time, warnings
+import json, os, re, resource, shutil, subprocess, sys, tarfile, time, warnings
 
 import numpy as np, pytest
 from PIL import Image
@@ -215,6 +215,15 @@ def test_a_truncated_cache_is_made_anew(said, tree, cache, monkeypatch, tmp_path
         assert out.startswith("omniglot: 40 drawings of 2 characters in 1 alphabet, 28 x 28 pixels, ready in ")
         sheets.append((tmp_path/"runs/omniglot.png").read_bytes())
     assert sheets[0] == sheets[1]
+
+@pytest.mark.parametrize("command", [["run", "exp_beta"], ["reproduce", "exp_beta", "--dry-run"]])
+def test_a_wrong_profile_is_all_that_is_said(command, monkeypatch, tmp_path):
+    "Before it stood that there is no Omniglot here, of a run that never was."
+    for name in ("FEWSHOT_DATA", "FEWSHOT_SHARED"): monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path))
+    run = [sys.executable, "-m", "fewshot_nb", *command, "--profile", "lapto"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "did you mean laptop" in done.stderr
 
 def test_beta_negative_and_more_ways_than_classes(refused, tmp_path):
     from fewshot_nb.studies.generation import generation_row

@@ -96,8 +96,9 @@ def plan_jobs(
 ) -> Plan:
     "Cut the grid of a profile into jobs and leave out what is done. Wrong parameters are refused before any work."
     e, out = experiment, str(results_root(out))
+    settings = e.grid(profile, seed)  # a profile that is none is refused before data are looked for
     base = _job_parameters(e, profile, out, data, seed, given)
-    settings, source, content = e.grid(profile, seed), e.source(data, **given), e.fingerprint(data)
+    source, content = e.source(data, **given), e.fingerprint(data)
     labels = e.label_values(base["data"], {k: given.get(k, e.default(k)) for k in e.labels}, settings)
     missing = e.missing(profile, out, source, seed, content, **labels)
     mark = _mark(labels, seed, given)
