@@ -7,6 +7,7 @@ __all__ = ['SHORT_NAMES', 'paper_named', 'answer_of', 'verdict_group', 'leading_
            'conclusion_of', 'headline_counts', 'open_reasons']
 
 # %% ../../nbs/api/727_claims_overview.ipynb #bbec194a
+import math
 from collections import Counter
 from ..core import choose
 from ..papers import EVIDENCE
@@ -68,10 +69,16 @@ def verdict_table(
     return {key: count for key, count in counts.items() if count}
 
 # %% ../../nbs/api/727_claims_overview.ipynb #fd611220
+def _misses_digits_of_p(row):
+    "Whether only the digits of a p-value are missed, not its order of magnitude: true, but nobody concludes from it."
+    if not row.get("statement", "").startswith("p of ") or answer_of(row["verdict"]) != "do not": return False
+    return abs(math.log10(row["statistic"]/float(row["expected"]))) < .5
+
 def _tier(row):
     "How much a line has to tell; 0: the most."
     if answer_of(row["verdict"]) == "open":
         return 9
+    if _misses_digits_of_p(row): return 4
     own_setting = verdict_group(row["verdict"]) in ("reproduced", "not reproduced")
     if row["evidence"] in ("trained", "parity"):
         return 0 if own_setting else 1
