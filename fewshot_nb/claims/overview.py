@@ -88,6 +88,7 @@ def _tier(row):
         return 4
     return 2 if own_setting else 3
 
+# %% ../../nbs/api/727_claims_overview.ipynb #e875ebf2
 _TRIED = ("undecided", "partly measured", "not judged")
 
 def _in_turn(rows):
