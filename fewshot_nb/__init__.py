@@ -8,6 +8,26 @@ __all__ = []
 # %% ../nbs/api/970___init__.ipynb #441dca07
 __version__ = "0.1.0"
 
+# %% ../nbs/api/970___init__.ipynb #c1dff399
+__doc__ = """Few-shot learning results, honest and easy to regenerate.
+
+    import fewshot_nb as fs
+    fs.evaluate(X, y)                       # features (n, dim) and labels (n,): every method, with intervals
+    fs.compare({"resnet": A, "vit": B}, y)  # which backbone is ahead on the same tasks, and is it real?
+
+evaluate    methods on your features: tasks with uneven queries, intervals over tasks, images and classes
+compare     several backbones on the very same tasks
+METHODS     the inference methods by name; method classes say what they need and whom they agree with
+Method      what a method of your own inherits from
+TaskSpec    what a task looks like: way, shot, queries and how they are shared out
+features    a file of features (npz, npy, csv, parquet, safetensors, pt), read and checked
+Bank        images or features with their classes; Bank.from_folder reads a folder or an archive
+calibrated  a method whose probabilities can be believed
+draw        a character, drawn again by a one-shot generator that is shown one drawing
+
+In a shell `fewshot_nb --help` tells of everything else: experiments, claims, data.
+"""
+
 # %% ../nbs/api/970___init__.ipynb #0e332262
 _WHERE = {  # the name at the top: its module and its name there
     "evaluate": ("evaluation.front", "evaluate_features"),
@@ -22,12 +42,13 @@ _WHERE = {  # the name at the top: its module and its name there
 }
 
 # %% ../nbs/api/970___init__.ipynb #a691644d
-def _told(function) -> str:
-    "The docstring, and what the comments beside the parameters say, for `help` and JupyterLab's `?`."
+def _told(named) -> str:
+    "The docstring of a function or class, and what the comments beside its parameters or fields say."
     from fastcore.docments import docments
-    try: told = docments(function, returns=False)
-    except OSError: return function.__doc__  # no source at hand
-    return "\n".join([function.__doc__, "", *(f"{name}: {words}" for name, words in told.items() if words)])
+    try: told = docments(named, returns=False)
+    except OSError: told = {}  # no source at hand
+    lines = [f"{name}: {words}" for name, words in told.items() if words]
+    return "\n".join([named.__doc__, "", *lines]) if lines else named.__doc__
 
 # %% ../nbs/api/970___init__.ipynb #1c6caf37
 def __getattr__(name):
@@ -36,8 +57,8 @@ def __getattr__(name):
     if name not in _WHERE: raise AttributeError(f"module 'fewshot_nb' has no attribute {name!r}")
     module, there = _WHERE[name]
     found = getattr(importlib.import_module(f"fewshot_nb.{module}"), there)
+    if callable(found): found.__doc__ = _told(found)
     if inspect.isfunction(found):
-        found.__doc__ = _told(found)
         found.__name__ = inspect.unwrap(found).__name__ = name  # as `help` and the reference head it
     globals()[name] = found
     return found

@@ -360,6 +360,16 @@ def test_the_list_and_the_ledger(said, monkeypatch):
     assert not re.search(r"\b1 (rows|cores)\b", out) and ", 1 core, " in out
     out, _ = said("claims", "--paper", "generation", "--all")
     assert "generation/A3t" in out and "reproduced" in out
+
+def test_methods_are_listed_and_named_before_shipped_features(said, monkeypatch, tmp_path):
+    from fewshot_nb.inference import METHODS
+    monkeypatch.setenv("COLUMNS", "200")
+    out, _ = said("list", "--methods")
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("  ")] == \
+        sorted(METHODS, key=lambda name: METHODS[name].transductive)
+    how = "--tasks", 20, "--shots", 1, "--no-change", "--out", tmp_path
+    out, _ = said("evaluate", *how, "--methods", "simpleshot", "protonet", "tiny-tiered-rn12")
+    assert "simpleshot" in out and "45 classes" in out  # the last word is no method
     out, _ = said("claims", "--paper", "generation", "--format", "json")
     assert {"id", "verdict", "why"} <= set(json.loads(out)[0])
 

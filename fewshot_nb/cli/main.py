@@ -99,8 +99,10 @@ def _say(text):
 def _list(
     evidence: Annotated[bool, typer.Option(
         "--evidence", help="Also what each regenerates, its profiles, and the rows that come with it.")] = False,
+    methods: Annotated[bool, typer.Option("--methods", help="Not the experiments, but the inference methods.")] = False,
 ):
     "The experiments by paper. A line each, with the profiles of which rows come with the package."
+    if methods: return _list_methods()
     from fewshot_nb.engine import experiment as experiments
     by_paper = {}
     for name in experiments.experiment_names():
@@ -117,6 +119,17 @@ def _list(
                                   "fewshot_nb list --evidence"))
 
 # %% ../../nbs/api/960_cli_main.ipynb #1fe4a31f
+def _list_methods():
+    "The inference methods by name: who proposed each, what it looks at, about how long it takes, whom it agrees with."
+    from fewshot_nb.inference import METHODS
+    for transductive, title in ((False, "They take one query at a time"), (True, "They look at all queries of a task")):
+        print(folded(title))
+        for name, m in METHODS.items():
+            if m.transductive != transductive: continue
+            agrees = f"agrees with {m.verified_by}" if m.verified_by else "no reference to agree with"
+            print(folded(f"  {name:16}{m.title} ({m.source}): about {1000*m.cost:.2g} s for 1,000 tasks; {agrees}", 18))
+    print(folded("Which to take: the tutorial which_method. One of your own: evaluate --methods module:Class."))
+
 _NO_CLAIM = "No claim of these is judged yet"
 
 def _in_full(e, rows):
