@@ -223,19 +223,22 @@ def written_whole(
     "Yield a temporary path beside `path`; when the block ends well it becomes `path` in one step, else it is removed."
     path = Path(path)
     writable(path.parent, f"the file {path.name}", "choose a folder that you may write to")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = None
     try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         with open(temporary, "rb+") as f: os.fsync(f.fileno())
         temporary.chmod(0o644)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as e:
+        if temporary and e.filename is not None and str(e.filename) != name: raise  # of another file in the block
         raise InputError(f"Cannot write {str(path)!r} ({e.strerror or e}): "
                          "make room there or choose another folder.") from e
-    finally: temporary.unlink(missing_ok=True)
+    finally:
+        if temporary: temporary.unlink(missing_ok=True)
 
 # %% ../nbs/api/000_core.ipynb #16c8c9d2
 def _sync_folder(folder):

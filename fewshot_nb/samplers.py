@@ -132,8 +132,8 @@ class Effective(Marginal):
     a: float | None = None  # None: equal shares; else Dirichlet concentration among the present classes
 
     def __post_init__(self):
-        if self.k < 1 or self.k != int(self.k):
-            raise InputError(f"effective({self.k}) must leave a whole number of classes, 1 or more: write for "
+        if not isinstance(self.k, (int, np.integer)) or self.k < 1:
+            raise InputError(f"effective({self.k!r}) must leave a whole number of classes, 1 or more: write for "
                              "example effective(3).")
         if self.a is not None: Dirichlet(self.a)  # refuses what is no concentration
 
@@ -355,7 +355,9 @@ class TaskSpec:
     noise: float = 0.  # share of the support, 0 to below 1, that shows another class of the task than its label says
 
     def __post_init__(self):
-        for name, value in _protocol_fields(self.protocol).items(): object.__setattr__(self, name, value)
+        fields = _protocol_fields(self.protocol)
+        said = {name: getattr(self, name) for name in fields if name != "protocol"}
+        for name, value in fields.items(): object.__setattr__(self, name, value)
         object.__setattr__(self, "shot", shots(self.shot))
         object.__setattr__(self, "way", ways(self.way))
         least = {} if isinstance(self.way, Ways) else dict(way=2)
@@ -369,6 +371,7 @@ class TaskSpec:
         for way in self.each_way:
             _check_marginal(self, way)
             if isinstance(self.shot, Shots): self.shot.mean(way)  # refuses what does not fit the ways
+        _refuse_said_twice(self, said)
 
     def replace(self, **changes):  # fields by name
         "The same specification with some fields changed."
@@ -394,6 +397,15 @@ def _check_marginal(spec, way):
         raise InputError(f"n_query={spec.n_query} cannot be shared equally by {way} classes, one of way={spec.way}: "
                          "take marginal='dirichlet(2)'.")
     spec.marginal.check(way, spec.n_query)
+
+# %% ../nbs/api/200_samplers.ipynb #6bf7b280
+def _refuse_said_twice(spec, said):
+    "Refuse fields that a protocol word set otherwise; beside ways and shots a row has their average."
+    averages = dict(way=spec.typical_way, shot=spec.typical_shot)
+    for name, value in said.items():
+        default, now = type(spec).__dataclass_fields__[name].default, getattr(spec, name)
+        if str(value) in map(str, (default, now, averages.get(name))): continue
+        raise InputError(f"{name}={value!r} is given beside a protocol that says {name} {now}: give one of them.")
 
 def _checked_noise(noise):
     "A share of wrong labels as a float."
@@ -840,7 +852,7 @@ def task_stream(
     bank,  # a `Bank`, anything with `.labels`, or an array with the label of each sample
     spec: TaskSpec,  # what a task looks like
     n_tasks: int,  # how many
-    seed: int = 0,  # tasks with the same seed and number are the same
+    seed: int = 0,  # tasks with the same seed and number are the same; below 2**32
     batch: int = BLOCK,  # tasks in each `TaskBatch` (the last one may be smaller)
     start: int = 0,  # number of the first task
     groups=None,  # (class,) the group of each class, for `within`; default: the bank's
@@ -849,6 +861,10 @@ def task_stream(
     "Yield the tasks `start`..`start + n_tasks - 1` in batches. More than 20 % redrawn counts give a warning."
     for name, value, least in [("n_tasks", n_tasks, 1), ("seed", seed, 0), ("batch", batch, 1), ("start", start, 0)]:
         check_whole(name, value, least)
+    if seed >= 2**32:  # numpy reads 32 bits at a time: the higher ones would count as the number of a block
+        raise InputError(f"seed={seed} is too large, its tasks would be those of a smaller one: take one below 2**32.")
+    if not isinstance(spec, TaskSpec):
+        raise InputError(f"spec={spec!r} is no kind of task: give a TaskSpec such as TaskSpec(shot=5).")
     pool = _Pool(bank, groups, sample_groups)
     if pool.sides is None and (spec.apart or spec.together):
         raise InputError(f"The {spec.apart or spec.together} of each sample is not known: give sample_groups=.")
@@ -886,7 +902,7 @@ def draw_tasks(
     bank,  # a `Bank`, anything with `.labels`, or an array with the label of each sample
     spec: TaskSpec,  # what a task looks like
     n_tasks: int,  # how many
-    seed: int = 0,  # tasks with the same seed and number are the same
+    seed: int = 0,  # tasks with the same seed and number are the same; below 2**32
     start: int = 0,  # number of the first task
     groups=None,  # (class,) the group of each class, for `within`; default: the bank's
     sample_groups=None,  # (n,) the group of each sample, for `apart=` and `together=`
@@ -973,6 +989,9 @@ def given_tasks(
     if s.ndim != 2 or q.ndim != 2 or len(s) != len(q):
         raise InputError(f"support {tuple(s.shape)} and query {tuple(q.shape)} must be (task, sample) "
                          "with equally many tasks: give a row of indices for each task.")
+    if 0 in (*s.shape, *q.shape):
+        raise InputError(f"support {tuple(s.shape)} and query {tuple(q.shape)} hold no task: give one or more, each "
+                         "with labelled samples and queries.")
     try:
         sl = _whole(support_labels, "support_labels").expand_as(s).contiguous()
         ql = _whole(query_labels, "query_labels").expand_as(q).contiguous()

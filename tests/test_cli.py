@@ -141,6 +141,25 @@ def test_a_terminal_in_cp1252_and_ctrl_c(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit) as e: main(line)
         assert e.value.code == 130 and capsys.readouterr().err.endswith(f"fewshot_nb: stopped: {words}\n")
 
+@pytest.mark.parametrize("line", [["--version"], ["list", "--evidence"], ["results", "exp_beta", "--committed"]])
+def test_output_that_cannot_be_written(line):
+    "A full disk is one sentence; a reader that leaves early is none. Python's own end finds nothing left to say."
+    command = [sys.executable, "-m", "fewshot_nb", *line]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and done.stderr == ("fewshot_nb: standard output cannot be written (No space left on "
+                                                    "device): free its disk, or send it elsewhere.\n"), done.stderr
+    left, end = os.pipe()
+    os.close(left)
+    done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, text=True)
+    os.close(end)
+    assert done.returncode == 1 and done.stderr == "", done.stderr
+
+def test_other_errors_of_files_are_not_taken_for_output(monkeypatch):
+    def lost(): raise OSError(5, "Input/output error")
+    monkeypatch.setattr(experiments, "experiment_names", lost)
+    with pytest.raises(OSError, match="Input/output error"): main(["list"])
+
 def test_cuda_asked_for_and_absent(refused, monkeypatch):
     import torch
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

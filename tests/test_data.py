@@ -99,6 +99,26 @@ def test_no_data_and_no_network_gives_glyphs_with_a_notice(cache, monkeypatch):
     with pytest.warns(UserWarning, match="embedded glyphs stand in"): assert character_source("auto") == "glyphs"
     with pytest.raises(InputError, match="neither at hand nor to be fetched"): character_source("omniglot")
 
+def test_a_download_that_was_stopped_begins_anew(small, cache, tmp_path, monkeypatch):
+    "What it leaves is not taken for Omniglot; afterwards the cache has whole archives."
+    tree, _ = small
+    whole, kept, fetched = zips(tree, tmp_path/"whole"), cache/"omniglot/omniglot-py", []
+    monkeypatch.delenv("FEWSHOT_DATA", raising=False)
+    for half in ("images_background", "images_evaluation"): (kept/half).mkdir(parents=True)
+    monkeypatch.setattr(module.socket, "create_connection", lambda *a, **k: io.BytesIO())
+    def download_url(url, root, md5):
+        fetched.append(url.rpartition("/")[2])
+        root.mkdir(parents=True, exist_ok=True)
+        (root/fetched[-1]).write_bytes((whole/fetched[-1]).read_bytes()[:None if stopped is None else 100])
+        if stopped: raise stopped
+    monkeypatch.setattr("torchvision.datasets.utils.download_url", download_url)
+    stopped = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt): omniglot(28)
+    stopped = None
+    for _ in range(2): assert omniglot(28).classes == 4
+    assert fetched == ["images_background.zip", "images_background.zip", "images_evaluation.zip"]
+    assert sorted(p.name for p in kept.glob("*.zip")) == fetched[1:]
+
 def test_a_wrong_folder_never_falls_back_to_glyphs(cache, tmp_path, monkeypatch):
     (tmp_path/"empty").mkdir()
     monkeypatch.setenv("FEWSHOT_DATA", str(tmp_path/"empty"))

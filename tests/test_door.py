@@ -58,6 +58,40 @@ def test_columns_that_nobody_uses_are_named(tmp_path, more, words):
     assert len(noted) == 1 and words in str(noted[0].message) and "\n" not in str(noted[0].message)
     assert np.allclose(found["features"], numbers()) and found["labels"].tolist() == WORDS.tolist()
 
+@pytest.mark.parametrize("kind", ["csv", "parquet", "labels beside it", "in memory"])
+def test_columns_that_pass_for_features(tmp_path, kind):
+    "The labels by their numbers and identifiers are refused, pandas' index is left out, whole numbers are named."
+    import pandas as pd
+    from fewshot_nb.data.features import features
+    from fewshot_nb.evaluation.front import features_from
+    shuffled = np.random.default_rng(0).permutation(400)
+    def read(**more):
+        t = pd.DataFrame(numbers()).rename(columns=str).assign(**more)
+        if kind == "in memory": return features_from(t, WORDS).novel
+        if kind == "parquet": t.assign(label=WORDS).to_parquet(tmp_path/"f.parquet")
+        else: t.assign(**{} if kind[0] == "l" else dict(label=WORDS)).to_csv(tmp_path/"f.csv", index=False)
+        (tmp_path/"y.txt").write_text("\n".join(WORDS))
+        return features(tmp_path/f"f.{'parquet' if kind == 'parquet' else 'csv'}",
+                        labels=tmp_path/"y.txt" if kind[0] == "l" else None).novel
+    with pytest.raises(InputError, match="would take target as a feature, but it is a function of the labels"):
+        read(target=np.arange(400)//50)
+    with pytest.raises(InputError, match="would take image_id as a feature, but it has whole numbers and the name of"):
+        read(image_id=shuffled)
+    with pytest.warns(UserWarning, match="has an index of pandas in Unnamed: 0: left out") as noted:
+        assert np.allclose(read(**{"Unnamed: 0": shuffled}).data, numbers())
+    assert len(noted) == 1
+    with pytest.warns(UserWarning, match=r"whole numbers in fold among .* table.drop\(columns=\['fold'\]\)") as noted:
+        assert read(fold=shuffled % 5).shape == (13,)
+    assert len(noted) == 1
+
+def test_base_features_lose_the_index_of_pandas_too(tmp_path, recwarn):
+    import pandas as pd
+    from fewshot_nb.data.features import features
+    np.savez(tmp_path/"f.npz", features=numbers(), labels=WORDS)
+    pd.DataFrame(numbers(seed=1)).sample(frac=1, random_state=0).to_csv(tmp_path/"base.csv")
+    mean = features(tmp_path/"f.npz", base=tmp_path/"base.csv").base_mean
+    assert np.allclose(mean, numbers(seed=1).mean(0), atol=1e-5)
+
 def test_words_among_numbers_and_two_candidates_are_refused(tmp_path, recwarn):
     import pandas as pd
     from fewshot_nb.data.features import feature_arrays

@@ -136,7 +136,7 @@ def test_a_corrupt_file_on_the_command_line(tmp_path, suffix, no_work):
         (["--shots", "-1"], "'-1' must be whole numbers, 1 or more"), (["--shots", "1 5"], "leave off the quotes"),
         (["--queries", "1", "--no-change"], "pt-map needs 2 queries"),
         (["--methods", "mine.py:f"], "leave off .py, mine:f"),
-        (["--device", "cpu:"], "number after the colon"), (["--seed", "9223372036854775808"], "below 2**63"),
+        (["--device", "cpu:"], "number after the colon"), (["--seed", "4294967296"], "below 2**32"),
         (["--seed", "-3"], "seed=-3")],
 )
 def test_bad_options_on_the_command_line(tmp_path, options, words, no_work):
@@ -307,6 +307,31 @@ LINE = ["--methods", "simpleshot", "--shots", "1", "--way", "4", "--queries", "2
 def command(*args):
     "`fewshot_nb evaluate` in this process."
     return CliRunner().invoke(app, ["evaluate", *map(str, args), *LINE], catch_exceptions=False)
+
+def test_what_stands_beside_a_method_has_its_settings(tmp_path):
+    "On balanced queries the tuned and the calibrated line start from the settings published for these queries."
+    import pandas as pd
+
+    classes = np.arange(8).repeat(40)
+    np.savez(tmp_path/"f.npz", features=cloud().data.numpy(), labels=classes,
+             split=np.where(classes < 4, "validation", "novel"))
+    line = ["--methods", "laplacianshot", "--shots", "1", "--way", "4", "--queries", "20", "--tasks", "30"]
+    done = CliRunner().invoke(app, ["evaluate", str(tmp_path/"f.npz"), "--balanced", "--calibrate", "--tune", "--out",
+                                    str(tmp_path/"out"), *line], catch_exceptions=False)
+    table = pd.read_csv(tmp_path/"out/table.csv").set_index("method")
+    assert done.exit_code == 0 and len(table) == 3 and table.parameters.str.contains("rectify=True").all(), table
+    assert table.accuracy["laplacianshot calibrated"] == table.accuracy["laplacianshot"]
+
+@pytest.mark.parametrize("option", ["--tune", "--calibrate"])
+@pytest.mark.parametrize("classes, rows, words", [
+    (1, 40, r"\(1 class\): way=4 asks for more classes than there are, 1"), (4, 4, r"\(4 classes\): .* n_query=20")])
+def test_too_few_validation_classes_are_refused_before_the_work(tmp_path, option, classes, rows, words):
+    y = np.r_[np.arange(classes*rows)//rows, 8 + np.arange(320)//40]
+    np.savez(tmp_path/"f.npz", features=np.random.default_rng(0).normal(size=(len(y), 12)), labels=y,
+             split=np.where(y < 8, "validation", "novel"))
+    with pytest.raises(InputError, match=f"{option} finds no tasks in the validation part of f.npz {words}"):
+        command(tmp_path/"f.npz", option, "--out", tmp_path/"out")
+    assert not (tmp_path/"out/rows").exists()
 
 def noisy(bank):
     noise = torch.randn(bank.data.shape, generator=torch.Generator().manual_seed(0))

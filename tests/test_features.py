@@ -1,5 +1,6 @@
 "The real feature files, divided by the splits that ship with the package."
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -85,6 +86,20 @@ def test_tensors_that_people_have(tmp_path, tensors, said):
     if said is None: assert features(tmp_path/"f.pt").novel.classes == 4
     else:
         with pytest.raises(InputError, match=said): features(tmp_path/"f.pt")
+
+@pytest.mark.parametrize("word", ["NA", "None", "null", "nan", "N/A"])
+def test_a_class_may_be_called_as_pandas_calls_what_is_missing(tmp_path, word):
+    words = [word, "DE", "FR"]*4
+    pd.DataFrame(dict(label=words, a=X[:12, 0], b=[np.nan, *X[1:12, 1]])).to_csv(tmp_path/"f.csv", index=False)
+    with pytest.raises(InputError, match="1 of 12 rows of features"): features(tmp_path/"f.csv")  # no number is a gap
+    pd.DataFrame(dict(label=words, a=X[:12, 0], b=X[:12, 1])).to_csv(tmp_path/"f.csv", index=False)
+    assert sorted(features(tmp_path/"f.csv").novel.names) == sorted(words[:3])
+    np.save(tmp_path/"g.npy", X[:12])
+    for name in ("labels", "who"):  # a table of one column may have any name
+        pd.DataFrame({name: words}).to_csv(tmp_path/"g_labels.csv", index=False)
+        assert sorted(features(tmp_path/"g.npy").novel.names) == sorted(words[:3])
+    pd.DataFrame(dict(label=["", "DE", "FR"]*4, a=X[:12, 0], b=X[:12, 1])).to_csv(tmp_path/"f.csv", index=False)
+    with pytest.raises(InputError, match="4 rows without a label"): features(tmp_path/"f.csv")
 
 def test_a_fingerprint_is_of_features_labels_and_base_mean(tmp_path):
     changed = [

@@ -21,7 +21,7 @@ def cloud(spread=2., seed=0, labels=WORDS):
     means = np.random.default_rng(9).normal(size=(len(np.unique(labels)), 16))
     return means[np.unique(labels, return_inverse=True)[1]] + spread*r.normal(size=(len(labels), 16))
 
-X = cloud()
+X, WORDS_AS_NUMBERS = cloud(), np.unique(WORDS, return_inverse=True)[1]
 FAST = dict(methods=["protonet", "bd-cspn"], shots=1, n_tasks=40)
 
 def test_the_import_is_light_and_offers_the_front_door():
@@ -148,6 +148,11 @@ BAD = {
     "queries that balanced tasks cannot share": (
         lambda: fs.evaluate(X, WORDS, way=2, n_query=75, **FAST), "take n_query=76 .*change=False"),
     "a split without a file": (lambda: fs.evaluate(X, WORDS, split="grocery"), "split= is for a file"),
+    "labels beside a bank": (
+        lambda: fs.evaluate(fs.Bank(X, WORDS_AS_NUMBERS), WORDS[::-1], **FAST), "labels of its own"),
+    "as many tasks as it takes, of several": (
+        lambda: fs.compare({"a": X, "b": X}, WORDS, n_tasks="auto"), "n_tasks='auto' must be a whole number"),
+    "a seed of more than 32 bits": (lambda: fs.evaluate(X, WORDS, seed=2**32, **FAST), "take one below 2\\*\\*32"),
 }
 
 @pytest.mark.parametrize("case", BAD)

@@ -2,6 +2,7 @@
 moments, and its command killed in each of its phases, end as one that was not."""
 import json, os, shutil, signal, subprocess, sys, time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np, pytest
 
@@ -153,6 +154,22 @@ def test_a_job_that_dies_before_its_rows_leaves_failed_rows(tmp_path, toy_bank):
         rows.cell.tolist() == [str(out / "exp_toy/jobs/exp_toy-smoke-numbers-0000.ipynb")] * 3
         and len(plan.plan_jobs(experiments.find_experiment(str(path), toy_bank), "smoke", out, "numbers").missing) == 3
     )
+
+def test_failures_are_told_apart_by_labels_and_the_rows_are_read_once(tmp_path, monkeypatch):
+    about = SimpleNamespace(folder=lambda *a: tmp_path, name="exp_x", version=1, sweep=["x"],
+                            keys=lambda profile: ["profile", "data", "judge", "x"])
+    jobs = [SimpleNamespace(name=f"j{i}", parameters=dict(rows=[dict(x=i)]), record="job.ipynb") for i in range(4)]
+    p = SimpleNamespace(experiment=about, source="numbers", content="", labels=dict(judge="new"), jobs=jobs,
+                        missing=[dict(x=i) for i in range(4)])
+    results, reads, read = launch.Results(tmp_path, "exp_x", 1, about.keys("smoke")), [], launch.Results.read
+    for judge, x in (("old", 0), ("new", 1)):
+        results.write([dict(m=1.)], setting=dict(profile="smoke", data="numbers", judge=judge, x=x))
+    monkeypatch.setattr(launch.Results, "read", lambda self, **how: reads.append(how) or read(self, **how))
+    launch._keep_failures([p], {j.name: "boom" for j in jobs[:3]}, "smoke", tmp_path)
+    assert len(reads) == 1
+    rows = results.read(failed=True)
+    assert sorted(zip(rows.judge, rows.x, rows.status)) == [
+        ("new", 0, "failed"), ("new", 1, "ok"), ("new", 2, "failed"), ("old", 0, "ok")]
 
 def test_a_worker_of_the_notebook_runs_in_several_processes(tmp_path, toy_bank):
     "With jobs=0, the default, on a machine of two cores: the notebook's own function, and what it uses, travel."

@@ -19,6 +19,7 @@ from ..papers import OWN_CLAIMS, expectation_word, published_claims, retired_cla
 NEEDS = {
     "contradiction": "the paper contradicts itself here",
     "unpublished": "the paper does not publish what is needed",
+    "proxy": "ours is a stand-in for what the paper counts, named in the claim",
     "people": "measured on people, no run of ours can repeat it",
     "programs": "Bayesian program learning, which is no part of this library: its page names the source",
 }
@@ -60,6 +61,7 @@ _BASES = {"printed": "its last digit", "spread": "its printed spread", "figure":
 
 def _value_text(expected, tolerance, basis=""):
     "A number, and what counts as the same: no paper prints that."
+    if ";" in tolerance: return f"{expected}; counts if it is rounded or cut to these digits"
     width = tolerance.replace("%", " %") if tolerance.endswith("%") else _exact_text(tolerance)
     return f"{_exact_text(expected)}; counts within ± {width}" + (f", {_BASES[basis]}" if basis else "")
 
@@ -95,7 +97,8 @@ def published_text(
     "What a claim expects, in words."
     if claim["kind"] == "value": return _value_text(claim["expected"], claim["tolerance"], claim.get("basis", ""))
     write = _TEXTS.get(claim["kind"], _relation_text)
-    return write(claim["expected"], claim["tolerance"])
+    ours = claim.get("basis") == "margin" and claim.get("paper") not in OWN_CLAIMS
+    return write(claim["expected"], claim["tolerance"]) + (f", {_BASES['margin']}" if ours else "")
 
 # %% ../../nbs/api/705_claims_judge.ipynb #4f4e791f
 _GLYPHS = "glyphs stand in for Omniglot to try the code, not to judge a paper"
@@ -142,7 +145,7 @@ def _found(claim, measure):
         return Finding("straddles", Estimate(np.nan, np.nan, np.nan, 0), "")
     found = apply_rule(claim["kind"], measure.value, claim["expected"], claim["tolerance"])
     if measure.false_pass is not None:  # the measure knows better: a share of cells has no normal error
-        found = replace(found, false_pass=measure.false_pass, power=measure.power)
+        found = replace(found, false_pass=measure.false_pass, power=measure.power or found.power)
     return found
 
 # %% ../../nbs/api/705_claims_judge.ipynb #4d8f507b

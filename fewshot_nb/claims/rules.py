@@ -144,8 +144,11 @@ def _number(text, default):
     return float(text) if text else default
 
 def _value_region(expected, tolerance):
-    "The region of a published number; a hair wider, so that rounding of floats does not decide."
+    "The region of a number, a hair wider, so that rounding of floats does not decide; `down; up` ends before up."
     e = float(expected)
+    if ";" in tolerance:
+        down, up = map(float, tolerance.split(";"))
+        return e - down*(1 + 1e-9), e + up*(1 - 1e-9)
     t = abs(e)*float(tolerance[:-1])/100 if tolerance.endswith("%") else float(tolerance)
     return e - t*(1 + 1e-9), e + t*(1 + 1e-9)
 

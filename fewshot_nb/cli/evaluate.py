@@ -43,7 +43,8 @@ class SeveralValues(TyperCommand):
     ) -> bool:
         "Whether a value may be another one of this option, and not the file of features."
         if option == "--shots": return not set(value) - set("0123456789,-") and value[:1].isdigit()
-        return Path(value).suffix not in self.files
+        from fewshot_nb.data.features import SHIPPED_FEATURES
+        return Path(value).suffix not in self.files and value not in SHIPPED_FEATURES
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-tasks
 _Shots = Annotated[list[str], typer.Option(
@@ -60,7 +61,7 @@ _Seed = Annotated[int, typer.Option(help="Of the tasks.")]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-methods
 _Methods = Annotated[list[str], typer.Option(
-    help="Names, module:Class for a method, an estimator or a function of your own, or all.")]
+    help="Names (fewshot_nb list --methods), module:Class for a method, an estimator or a function of yours, or all.")]
 _Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")]
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-shown
@@ -85,7 +86,8 @@ _Sort = Annotated[str, typer.Option(help="Order of the lines: accuracy, change, 
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-files
 _Files = Annotated[list[Path], typer.Argument(
-    help="npz, npy, csv, parquet, safetensors or pt with features and labels; several files are compared.")]
+    help="npz, npy, csv, parquet, safetensors or pt with features and labels, or features that come with the package: "
+         "tiny-tiered-rn12, caltech101-own-rn12. Several files are compared.")]
 _Labels = Annotated[Optional[Path], typer.Option(help="A file with the labels: npy, txt or csv.")]
 _Base = Annotated[Optional[Path], typer.Option(help="A file with base features, to centre on.")]
 _Out = Annotated[Optional[str], typer.Option(
@@ -309,10 +311,7 @@ def _evaluate_file(asked):
     import time
     from fewshot_nb.data.features import features
     start, data = time.perf_counter(), features(asked.path, asked.split, asked.base, asked.labels)
-    if asked.tune and data.validation is None:
-        raise InputError("--tune needs validation classes: give --split with a validation part.")
-    if asked.calibrate and data.validation is None:
-        raise InputError("--calibrate needs validation classes: give --split with a validation part.")
+    _check_validation(asked, data)
     _read_table(asked.out/"table.csv")  # refused now, and not after the work
     if data.base_mean is None: tell("without base features: methods that centre take the support mean", asked.shown)
     try: rows = _evaluated(asked, data)
@@ -323,6 +322,21 @@ def _evaluate_file(asked):
     files = "table.csv, drops.png" if picture else "table.csv"
     tell(f"\n{len(rows):,} rows in rows/, {files}; {time.perf_counter() - start:.1f} s, "
          f"peak memory {peak_memory():.2f} GB\nall in {asked.out}", asked.shown)
+
+# %% ../../nbs/api/955_cli_evaluate.ipynb #44e9e7d8
+def _check_validation(asked, data):
+    "Refuse --tune and --calibrate where the validation classes have no tasks for them."
+    from fewshot_nb.samplers import task_stream
+    for option in [name for name in ("tune", "calibrate") if getattr(asked, name)]:
+        if data.validation is None:
+            raise InputError(f"--{option} needs validation classes: give --split with a validation part.")
+        for spec in asked.specs:
+            drawn = spec.replace(marginal="dirichlet(1)") if option == "tune" else spec  # as `tune_method` draws
+            try: task_stream(data.validation, drawn, 1, asked.seed)
+            except InputError as e:
+                n, source = data.validation.classes, data.validation.source
+                raise InputError(f"--{option} finds no tasks in the validation part of {source} "
+                                 f"({n} class{'es'*(n > 1)}): {e}") from None
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #42c2c1e5
 @contextlib.contextmanager
@@ -402,14 +416,18 @@ def _end_with_what_is_there(out, banks, shown):
     raise SystemExit(130)  # and not typer.Exit, after which `main` would say it again
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #df418864
+def _preset(asked, data, spec) -> dict:
+    "The methods that were asked for, with the settings published for a kind of task; label -> instance."
+    from fewshot_nb.evaluation.evaluate import chosen_methods, setting_of
+    return chosen_methods(asked.methods, spec.typical_shot, setting_of(spec), data.base_mean is not None)
+
 def _tuned(asked, data, spec):
     "The methods with a balance parameter, tuned on validation classes; label -> instance."
-    from fewshot_nb.evaluation.evaluate import chosen_methods
     from fewshot_nb.evaluation.tuning import BALANCE_PARAMETERS, tune_method
     found = {}
-    for label, m in chosen_methods(asked.methods, spec.typical_shot, has_base=data.base_mean is not None).items():
+    for label, m in _preset(asked, data, spec).items():
         if m.name not in BALANCE_PARAMETERS: continue
-        best, tried = tune_method(label, data, spec, seed=asked.seed, device=asked.device)
+        best, tried = tune_method({label: m}, data, spec, seed=asked.seed, device=asked.device)
         parameter = tried.parameter[0]
         found[f"{label} tuned"] = best
         found_value = f"{label} {parameter}={getattr(best, parameter)}"
@@ -419,10 +437,9 @@ def _tuned(asked, data, spec):
 # %% ../../nbs/api/955_cli_evaluate.ipynb #7a22b909
 def _at_temperatures(asked, data, spec):
     "Every method at a temperature fitted on validation classes; label -> instance."
-    from fewshot_nb.evaluation.evaluate import chosen_methods
     from fewshot_nb.evaluation.temperature import calibrated
-    has_base, found = data.base_mean is not None, {}
-    for label, m in chosen_methods(asked.methods, spec.typical_shot, has_base=has_base).items():
+    found = {}
+    for label, m in _preset(asked, data, spec).items():
         fitted = calibrated(m, data, spec, seed=asked.seed, device=asked.device)
         found[f"{label} calibrated"] = fitted
         tell(f"temperature on validation classes, {spec.shot}-shot: {label} {fitted.temperature:.3g}", asked.shown)

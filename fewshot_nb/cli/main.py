@@ -6,7 +6,7 @@
 __all__ = ['app', 'main']
 
 # %% ../../nbs/api/960_cli_main.ipynb #5776829b
-import codecs, importlib.util, os, re, shlex, sys, warnings
+import codecs, errno, importlib.util, os, re, shlex, sys, warnings
 from pathlib import Path
 from typing import Annotated, Optional
 import typer
@@ -38,8 +38,15 @@ def main(
     "The command `fewshot_nb`: exit code 0, or 1 after one sentence that says what was wrong."
     warnings.formatwarning = lambda message, *_: f"fewshot_nb: {one_line(message)}\n"
     _spell_out_what_a_terminal_lacks()
-    words = sys.argv[1:] if args is None else args
-    try: code = app(args if words else ["--help"], standalone_mode=False)
+    try:
+        code = _exit_code(sys.argv[1:] if args is None else args)
+        if sys.stdout is not None: sys.stdout.flush()  # else it would fail when Python ends
+    except OSError: code = _after_broken_output()
+    sys.exit(code)
+
+def _exit_code(words) -> int:
+    "Do what the words of a command line say; 0, or another code after a sentence."
+    try: code = app(words or ["--help"], standalone_mode=False)
     except InputError as e: code = _ended(f"fewshot_nb: {one_line(e)}", 1)
     except (KeyboardInterrupt, typer.Abort): code = _CTRL_C
     except _usage_error() as e: code = _ended(_usage_sentence(e, words), e.exit_code)
@@ -47,7 +54,18 @@ def main(
         kept = "what was finished is kept, and the same command goes on from there"
         if _command_in(words) not in _GO_ON: kept = "nothing is kept, and the same command begins anew"
         _ended(f"\nfewshot_nb: stopped: {kept}.", code)
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
+
+# %% ../../nbs/api/960_cli_main.ipynb #17bdf0cf
+def _after_broken_output() -> int:
+    "The exit code if it was standard output that could not be written; else the error at hand is raised again."
+    try: print(flush=True)
+    except OSError as e:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
+        if e.errno == errno.EPIPE: return 1
+        return _ended(f"fewshot_nb: standard output cannot be written ({e.strerror}): free its disk, or send it "
+                      "elsewhere.", 1)
+    raise
 
 # %% ../../nbs/api/960_cli_main.ipynb #f60a47d0
 def _ended(sentence, code):
@@ -130,6 +148,7 @@ def _list_methods():
             print(folded(f"  {name:16}{m.title} ({m.source}): about {1000*m.cost:.2g} s for 1,000 tasks; {agrees}", 18))
     print(folded("Which to take: the tutorial which_method. One of your own: evaluate --methods module:Class."))
 
+# %% ../../nbs/api/960_cli_main.ipynb #bb680313
 _NO_CLAIM = "No claim of these is judged yet"
 
 def _in_full(e, rows):

@@ -113,7 +113,7 @@ class Bank:
         source: str = "",  # what the samples are, for the rows of results: "omniglot", "glyphs"
     ):
         self.data, self.labels = _samples(data), _whole_numbers(labels, "The labels of a bank")
-        self.counts, self.source, self._known = _class_sizes(len(self.data), self.labels), source, None
+        self.counts, self.source = _class_sizes(len(self.data), self.labels), source
         self.classes = len(self.counts)
         self.groups = torch.zeros(self.classes).long() if groups is None else _whole_numbers(groups, "The groups")
         self.names = list(map(str, range(self.classes))) if names is None else list(names)
@@ -146,14 +146,25 @@ def take(
     items = self.data[indices]
     return items.float().div_(255) if items.dtype == torch.uint8 else items
 
+# %% ../../nbs/api/100_data_bank.ipynb #23f93a3a
+def _class_numbers(classes, n):
+    "Numbers of some of `n` classes, from numbers or a mask over all."
+    classes = torch.as_tensor(classes)
+    if classes.dtype == torch.bool:
+        if classes.shape == (n,): return classes.nonzero()[:, 0]
+        raise InputError(f"A mask over {n} classes has one value for each, but this one's shape is "
+                         f"{tuple(classes.shape)}: give another, or numbers of classes.")
+    if (beyond := (classes >= n) | (classes < -n)).any():
+        raise InputError(f"There is no class {classes[beyond][0]}: the bank's are 0 .. {n - 1}, name some of these.")
+    return classes
+
 # %% ../../nbs/api/100_data_bank.ipynb #8b3bd1c9
 def part_of_bank(
     bank,  # anything with `classes`, `labels`, `groups` and `names`, such as a `Bank`
     classes,  # numbers of classes, or a boolean mask over them
 ) -> tuple:  # (numbers of their samples, class by class, their new labels, groups of the classes, names of the classes)
     "What a bank of some classes only is made of, renumbered 0, 1, ... in the order given; group numbers stay."
-    classes = torch.as_tensor(classes)
-    if classes.dtype == torch.bool: classes = classes.nonzero()[:, 0]
+    classes = _class_numbers(classes, bank.classes)
     if len(classes) == 0: raise InputError("No class is left in this part of the data: choose another split or part.")
     new = torch.full((bank.classes,), -1)
     new[classes] = torch.arange(len(classes))
@@ -203,14 +214,10 @@ def by_class(self: Bank) -> Int[Tensor, "classes per_class"]:
 # %% ../../nbs/api/100_data_bank.ipynb #5abd8f9c
 @patch(as_prop=True)
 def fingerprint(self: Bank) -> str:
-    "The digest of samples, labels and groups: 32 hexadecimal digits. It follows a change of `data` in place."
+    "The digest of samples, labels and groups as they are now: 32 hexadecimal digits."
     samples = getattr(self, "data", None)
     if samples is None: samples = self.take(torch.arange(self.n))  # a bank that draws its images when asked
-    # torch counts changes in place, but not for tensors of inference mode
-    state = None if samples.is_inference() else (id(samples), samples._version)
-    if state is None or self._known is None or self._known[0] != state:
-        self._known = state, content_digest(samples, self.labels, self.groups)
-    return self._known[1]
+    return content_digest(samples, self.labels, self.groups)
 
 # %% ../../nbs/api/100_data_bank.ipynb #f1f8e267
 @patch

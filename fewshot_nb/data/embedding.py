@@ -6,17 +6,18 @@
 __all__ = ['PART', 'images_in', 'parts_of_images', 'backbone_from', 'embed_folder']
 
 # %% ../../nbs/api/135_data_embedding.ipynb #80a1dfa2
-import difflib, importlib, os, sys, warnings
+import difflib, importlib, os, re, shutil, sys, warnings
+from functools import partial
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
-from ..core import (InputError, choose, content_digest, device as named_device, progress, writable,
-                             written_whole)
+from ..core import (InputError, DamagedFile, choose, content_digest, device as named_device, files_digest,
+                             made_once, progress, read_arrays, save_arrays, writable, written_whole)
 from .features import SHIPPED_FEATURES, feature_arrays, read_split
 from .image_sets import (IMAGE_ENDINGS, central_square, decoded, files_in, image_place, in_colour,
                                         no_images, own_split, places_of_classes, refuse_left_out, tell_converted,
                                         told_broken)
-from .omniglot import ARCHIVE_ERRORS
+from .omniglot import ARCHIVE_ERRORS, is_hidden
 
 # %% ../../nbs/api/135_data_embedding.ipynb #be27e27e
 _ENDINGS = {e.lower() for e in IMAGE_ENDINGS}
@@ -28,7 +29,8 @@ def images_in(
     folder = Path(folder).expanduser()
     if folder.is_file(): raise InputError(f"{str(folder)!r} is a file, not a folder of images: unpack it first.")
     if not folder.is_dir(): raise InputError(f"There is no folder {str(folder)!r}: check the path.")
-    found = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.suffix.lower() in _ENDINGS)
+    every = (p.relative_to(folder) for p in folder.rglob("*") if p.suffix.lower() in _ENDINGS)
+    found = sorted(p for p in every if not is_hidden(p.as_posix()))
     loose = [p for p in found if len(p.parts) == 1]
     if loose: raise InputError(f"The image {loose[0].name!r} lies in no folder of a class: put it into one.")
     if not found:
@@ -106,6 +108,9 @@ def _state(path) -> dict:
     except Exception as e:  # each format has its own errors for a broken file
         why = str(e).splitlines()[0].partition(". ")[0].rstrip(".") if str(e) else type(e).__name__
         raise InputError(f"The weights {path.name!r} cannot be read ({why}): save a plain state dict again.") from None
+    if not isinstance(found, dict):
+        raise InputError(f"The weights {path.name!r} hold one {type(found).__name__}, but not a tensor for each "
+                         "parameter: save a plain state dict.")
     return found.get("state_dict", found)
 
 # %% ../../nbs/api/135_data_embedding.ipynb #ddf45991
@@ -113,7 +118,9 @@ def _torchvision(name, weights):
     "A backbone of torchvision without its last linear layer."
     from torchvision import models
     known = models.list_models(module=models)
-    model = models.get_model(choose(name, known, "model of torchvision"), weights=None)
+    # torchvision turns the channels of these two as their weights want it, but only if it loads them itself
+    turned = dict(transform_input=True) if name in ("inception_v3", "googlenet") and weights != "random" else {}
+    model = models.get_model(choose(name, known, "model of torchvision"), weights=None, **turned)
     default = models.get_model_weights(name).DEFAULT
     if weights != "random": _load(model, weights or _fetched(default, name), name)
     return _headless(model), default.transforms()
@@ -271,20 +278,19 @@ def embed_folder(
     columns = dict(labels=labels, paths=paths) | ({} if parts_of is None else dict(split=parts_of))
     columns = {name: np.array(c)[read] for name, c in columns.items()}
     paths, on = columns["paths"].tolist(), named_device(device)
-    key = content_digest(paths, model, [t for _, t in sorted(backbone.state_dict().items())])[:12]
-    parts = out.with_name(f".{out.stem}-{key}.parts")
+    parts = out.with_name(f".{out.stem}-{_run_key(backbone, transform, model, folder, paths)}.parts")
+    parts.mkdir(exist_ok=True)
     backbone.to(on)
+    x = []
     with progress(total=len(paths), desc="images") as bar:
         for start in range(0, len(paths), PART):
-            some, file = paths[start:start + PART], parts/f"{start:08}.npz"
-            if not file.is_file():
-                _write_part(file, _embedded(backbone, transform, folder, some, batch, on))
+            some = paths[start:start + PART]
+            make = partial(_embedded, backbone, transform, folder, some, batch, on)
+            x.append(made_once(parts/f"{start:08}.npz", partial(_read_part, n=len(some)), _write_part, make))
             bar.update(len(some))
-    x = np.concatenate([_read_part(part) for part in sorted(parts.iterdir())])
     columns |= _learned_mean(model, parts_of) | origin
-    with written_whole(out) as part, open(part, "wb") as f: np.savez(f, features=x, **columns)
-    for file in parts.iterdir(): file.unlink()
-    parts.rmdir()
+    with written_whole(out) as part, open(part, "wb") as f: np.savez(f, features=np.concatenate(x), **columns)
+    shutil.rmtree(parts, ignore_errors=True)
     return out
 
 # %% ../../nbs/api/135_data_embedding.ipynb #879c2618
@@ -322,11 +328,22 @@ def _can_be_read(folder, paths, skip_broken) -> np.ndarray:
     tell_converted(images, where)
     return read
 
-def _write_part(file, x):
-    with written_whole(file) as part, open(part, "wb") as f: np.savez(f, features=x)
+# %% ../../nbs/api/135_data_embedding.ipynb #020b859c
+def _run_key(backbone, transform, model, folder, paths) -> str:
+    "What tells the parts of one run from those of others: images, weights, transform, and the code of one's own model."
+    code = getattr(sys.modules.get(model.partition(":")[0]), "__file__", None)
+    told = re.sub(r" at 0x[0-9a-fA-F]+", "", f"{backbone} {transform}")  # functions are told with their addresses
+    images = str(folder.resolve()), paths, files_digest(folder, [folder/p for p in paths])
+    weights = [t for _, t in sorted(backbone.state_dict().items())]
+    return content_digest(*images, model, weights, told, code and Path(code))[:12]
 
-def _read_part(file):
-    with np.load(file) as part: return part["features"]
+def _write_part(file, x): save_arrays(file, features=x)
+
+def _read_part(file, n):
+    "The features of `n` images, as they were written."
+    x = read_arrays(file).get("features")
+    if x is None or len(x) != n: raise DamagedFile(f"{str(file)!r} does not hold the features of {n} images.")
+    return x
 
 # %% ../../nbs/api/135_data_embedding.ipynb #1598cb91
 def _embedded(backbone, transform, folder, paths, batch, on):

@@ -8,7 +8,7 @@ __all__ = ['FEATURE_NAMES', 'FEATURE_FILES', 'SHIPPED_FEATURES', 'PARTS', 'featu
            'features_of_arrays', 'tell_repeats', 'tell_leak']
 
 # %% ../../nbs/api/125_data_features.ipynb #7426d3e7
-import csv, difflib, io, warnings
+import csv, difflib, io, re, warnings
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -25,7 +25,9 @@ def feature_bank(
     scale: float = 1.,  # the features are multiplied by it: the step of a quantised file
 ) -> Bank:
     "A float `Bank` from features and labels, or an `InputError` that says what is wrong with them."
-    x, labels = feature_table(features, source), sound_labels(labels, source)
+    labels = sound_labels(labels, source)
+    if hasattr(features, "select_dtypes"): features = _feature_columns(features, labels, source)
+    x = feature_table(features, source)
     if len(labels) != len(x):
         raise InputError(f"{source} has {len(x)} features but labels of shape {labels.shape}: "
                          "give one label for each row.")
@@ -128,9 +130,16 @@ def _parquet(path):
     import pandas as pd
     return _columns(pd.read_parquet(path), path.name)
 
-def _csv(path):
+def _csv(path): return _columns(_read_table(path), path.name)
+
+def _read_table(path):
+    "A CSV file as a data frame. A class may be called NA, None or nan: among words only an empty field is no label."
     import pandas as pd
-    return _columns(pd.read_csv(path), path.name)
+    t = pd.read_csv(path)
+    words = [c for c in t if str(c).lower() in FEATURE_NAMES["labels"] and not pd.api.types.is_numeric_dtype(t[c])]
+    if not words and t.shape[1] == 1 and not pd.api.types.is_numeric_dtype(t.iloc[:, 0]): words = list(t)
+    if words: t[words] = pd.read_csv(path, usecols=words, keep_default_na=False, na_values=[""])
+    return t
 
 # %% ../../nbs/api/125_data_features.ipynb #235f772a
 def _columns(t, source):
@@ -141,7 +150,7 @@ def _columns(t, source):
     others, numbers = {c: _column(rest[c]) for c in rest}, list(rest.select_dtypes("number"))
     vectors = set(FEATURE_NAMES["features"]) & set(found) or any(a.ndim == 2 for a in others.values())
     if vectors or not numbers: return found | others
-    return found | {c: a for c, a in others.items() if c not in numbers} | dict(features=rest[numbers].to_numpy())
+    return found | {c: a for c, a in others.items() if c not in numbers} | dict(features=rest[numbers])
 
 def _column(column) -> np.ndarray:
     "A column of numbers or words as an array; one of vectors as a table."
@@ -175,6 +184,52 @@ def _listed(names) -> str:
     "Up to three names, and how many more."
     names = list(names)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+
+# %% ../../nbs/api/125_data_features.ipynb #8391881b
+_IDENTIFIER = re.compile(r"(?i:(^|[\W_])(id|ids|idx|index|uuid|guid)$)|[a-z](Id|ID|Idx|Index)$")
+
+def _feature_columns(t, labels, source):
+    "The numbers of a data frame that may be features: without pandas' index, identifiers and labels being refused."
+    names, a = list(map(str, t.columns)), t.to_numpy()
+    if a.dtype.kind not in "iuf" or 0 in a.shape: return a
+    whole, mixed = _whole_columns(a)
+    unnamed = [i for i in whole if re.fullmatch(r"Unnamed: 0(\.\d+)*", names[i])]
+    if unnamed: warnings.warn(f"{source} has an index of pandas in {_listed(names[i] for i in unnamed)}: left out.")
+    whole = [i for i in whole if i not in unnamed]
+    told = _columns_that_tell(a, labels, whole if mixed else [])
+    if told: raise InputError(
+        f"{source} would take {_listed(names[i] for i in told)} as a feature, but it is a function of the labels: "
+        "take the column out.")
+    named = [names[i] for i in whole if _IDENTIFIER.search(names[i])]
+    if named: raise InputError(
+        f"{source} would take {_listed(named)} as a feature, but it has whole numbers and the name of an identifier: "
+        "take the column out, or rename it if it is a feature.")
+    if whole and mixed: warnings.warn(
+        f"{source} has whole numbers in {_listed(names[i] for i in whole)} among real ones, all taken as features: "
+        f"leave out what is none, with table.drop(columns={[names[i] for i in whole[:3]]}).")
+    return np.delete(a, unnamed, axis=1)
+
+# %% ../../nbs/api/125_data_features.ipynb #9a9ab36a
+def _whole_columns(a) -> tuple:
+    "The columns with different whole numbers, and whether others have real ones."
+    some = np.flatnonzero((a[:99] == np.round(a[:99])).all(0))  # most are real: a few rows show it
+    b = a[:, some]
+    whole = (b == np.round(b)).all(0)
+    return some[whole & (b != b[0]).any(0)].tolist(), whole.sum() < a.shape[1]
+
+def _columns_that_tell(a, labels, whole) -> list:
+    "The columns that are a function of the labels; none where all are, for then the rows of a class are one row."
+    if labels is None or np.shape(labels) != (len(a),): return []
+    _, y, counts = np.unique(np.asarray(labels).astype(str), return_inverse=True, return_counts=True)
+    rows = np.flatnonzero(counts[y] > 1)
+    _, first, y = np.unique(y[rows], return_index=True, return_inverse=True)
+    if len(rows) - len(first) < 10: return []
+    like, few = rows[first][y], slice(None, None, max(1, len(rows)//99))
+    same = np.flatnonzero((a[rows[few]] == a[like[few]]).all(0))
+    same = [i for i in same.tolist() if (a[rows, i] == a[like, i]).all()]
+    values = {i: len(np.unique(a[rows[first], i])) for i in same}
+    told = [i for i, n in values.items() if n == len(first) > 2 or (i in whole and n > 1)]
+    return told if len(told) < a.shape[1] else []
 
 # %% ../../nbs/api/125_data_features.ipynb #7b0eaedc
 def _safetensors(path):
@@ -237,6 +292,8 @@ def feature_arrays(
     if path.suffix.lower() in (".csv", ".parquet"): _tell_left_out(rest, path.name)
     labels = labels or (_labels_beside(path) if "labels" not in found else None)
     if labels: found["labels"] = _labels_in(labels)
+    if hasattr(found.get("features"), "select_dtypes"):
+        found["features"] = _feature_columns(found["features"], found.get("labels"), path.name)
     return found
 
 # %% ../../nbs/api/125_data_features.ipynb #93023298
@@ -286,8 +343,7 @@ def _labels_in(path) -> np.ndarray:
     try:
         if path.suffix.lower() == ".npy": return np.load(path, allow_pickle=False)
         if path.suffix.lower() == ".txt": return np.array(path.read_text(encoding="utf-8").splitlines())
-        import pandas as pd
-        table = pd.read_csv(path).rename(columns=str.lower)
+        table = _read_table(path).rename(columns=str.lower)
     except (OSError, ValueError) as e:
         raise InputError(f"The labels in {path.name!r} cannot be read ({_first_line(e)}): save them again.") from None
     named = [c for c in table if c in FEATURE_NAMES["labels"]] or (list(table) if table.shape[1] == 1 else [])
@@ -316,7 +372,9 @@ def disjoint_split(
     seed: int = 0,  # of the order
 ) -> dict:  # class name -> "base", "validation" or "novel"
     "A random class-disjoint split that keeps groups together."
-    groups = list(names if groups is None else groups)
+    names = list(names)
+    groups = names if groups is None else list(groups)
+    _check_split(names, groups, shares)
     order = rng(seed, "class-disjoint split").permutation(sorted(set(groups)))
     ends, part, done, split = np.cumsum(shares)*len(groups), 0, 0, {}
     for g in order:
@@ -325,6 +383,14 @@ def disjoint_split(
         split |= {n: list(PARTS)[part] for n in members}
         done += len(members)
     return {n: split[n] for n in names}
+
+def _check_split(names, groups, shares):
+    "Refuse groups that are not one for each class, and shares that do not share out all classes."
+    if len(groups) != len(names):
+        raise InputError(f"{len(groups)} groups were given for {len(names)} classes: give one for each class.")
+    if len(shares) != len(PARTS) or min(shares) < 0 or not np.isclose(sum(shares), 1):
+        raise InputError(f"The shares {tuple(shares)} must be {len(PARTS)} numbers of at least 0 with the sum 1, for "
+                         f"{', '.join(PARTS)}: give for instance (.5, .2, .3).")
 
 # %% ../../nbs/api/125_data_features.ipynb #8f31b762
 _SPLITS = ("grocery", "caltech101", "mini_imagenet")
@@ -473,11 +539,11 @@ def _base_mean(found, base, bank, base_bank):
     "The mean of base features from the first place that has them, or None."
     if base is not None:
         rows, scale = _rows_of_base_file(base)
-        tell_leak(bank, rows*scale if scale != 1 else rows)
     elif "base" in found:
         rows = feature_table(found["base"], f"base of {bank.source}")
         scale = _scale(found.get("scale", 1.), bank.source)
     else: return None if base_bank is None else base_bank.data.mean(0)
+    tell_leak(bank, rows*scale if scale != 1 else rows)
     if rows.shape[1] != bank.shape[0]:
         raise InputError(f"The base features have {rows.shape[1]} dimensions, but the features of {bank.source} have "
                          f"{bank.shape[0]}: use one backbone for both.")

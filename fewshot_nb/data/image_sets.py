@@ -20,7 +20,7 @@ from ..core import (InputError, DamagedFile, cache_dir, choose, content_digest, 
                              read_tensors, save_tensors, written_whole)
 from .bank import Bank
 from .features import PARTS
-from .omniglot import ARCHIVE_ERRORS, image_files, place_digest
+from .omniglot import ARCHIVE_ERRORS, image_files, is_hidden, place_digest
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #5323beff
 def central_square(
@@ -343,7 +343,7 @@ def stand_ins() -> dict | None:
     return _stand_ins.get()
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #05ddf70c
-_VERSION = 3  # raise when the cached pixels change
+_VERSION = 4  # raise when the cached pixels change
 
 def image_set(
     place,  # a folder, or an archive: tar (in any compression) or zip
@@ -372,6 +372,7 @@ def image_set(
     file = cached(enlarge)
     make = lambda: _decoded_set(where, size, what, wanted, groups, wordnet, skip_broken, enlarge)
     found = made_once(file, _read_set, _save_set, make)
+    found.bank.source = what  # the file may be of the same images under another name
     if told is not None and found.blown_up:
         told[what] = f"{found.blown_up:,} images of {what} were blown up to {size} x {size}"
     return found
@@ -424,11 +425,6 @@ def _members(archive):
     except (*ARCHIVE_ERRORS, ValueError) as e: raise _damaged(archive, archive.name, 0, e) from None
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #3a577630
-def _is_hidden(path):
-    "Whether a file is none of the user's, but of a system's."
-    return path.rpartition("/")[2].lower() in ("thumbs.db", "desktop.ini") or any(
-        p.startswith((".", "__MACOSX")) and p != "." for p in path.split("/"))
-
 def _folder(path): return path.rpartition("/")[0]
 
 def _above(paths) -> set:
@@ -440,7 +436,7 @@ def _class_folders(names, images) -> tuple:
     full = {f for n in images if (f := _folder(n))}
     beside, above = {_folder(f) for f in full}, _above(full)
     def is_bare(d):
-        if _is_hidden(d) or d.rpartition("/")[2].lower() in _PART_OF or d in above or full & _above([f"{d}/"]):
+        if is_hidden(d) or d.rpartition("/")[2].lower() in _PART_OF or d in above or full & _above([f"{d}/"]):
             return False
         return not full or _folder(d) in beside or bool(image_place(f"{d}/file").part)
     bare = {d for d in {_folder(n) for n in names} - {""} if is_bare(d)}
@@ -458,7 +454,7 @@ def refuse_left_out(
     "Refuse class folders without images; say once how many files in the others are not read."
     full, bare = _class_folders(names, images)
     if bare and listed is None:
-        files = sorted(n for n in names if _folder(n) in bare and not n.endswith("/") and not _is_hidden(n))
+        files = sorted(n for n in names if _folder(n) in bare and not n.endswith("/") and not is_hidden(n))
         first = _folder(files[0]) if files else min(bare)
         holds = f", which holds {files[0].rpartition('/')[2]!r}" if files else ", which is empty"
         told = (f"{len(bare)} of {len(bare) + len(full)} class folders of {what} have no image that can be read, the "
@@ -473,9 +469,20 @@ def refuse_left_out(
 
 def _lies_among(path, full, listed) -> bool:
     "Whether a file that is not read lies among images."
-    if path.endswith("/") or _is_hidden(path): return False
+    if path.endswith("/") or is_hidden(path): return False
     if listed is None: return bool(full & _above([path]))
     return (place := image_place(path, listed=listed)) is not None and place.name in listed
+
+# %% ../../nbs/api/128_data_image_sets.ipynb #c143f16b
+def _read_list(file) -> bytes:
+    "The content of a list that lies beside its digest."
+    content, digest = file.read_bytes(), file.with_suffix(".digest")
+    if digest.is_file() and digest.read_text("utf-8") == content_digest(content): return content
+    raise DamagedFile(f"{str(file)!r} is not as it was written.")
+
+def _keep_list(file, content):
+    for path, data in ((file, content), (file.with_suffix(".digest"), content_digest(content).encode())):
+        with written_whole(path) as part: part.write_bytes(data)
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #a21835a8
 def own_split(
@@ -489,12 +496,10 @@ def own_split(
     path = Path(place).expanduser()
     if split is not None or not path.exists(): return split
     if path.is_dir(): return path/"split.csv" if (path/"split.csv").is_file() else None
-    lists = [n for n in files_in(path) if n.endswith("split.csv") and n.split("/")[-1] == "split.csv"]
+    lists = [n for n in files_in(path) if n.split("/")[-1] == "split.csv" and not is_hidden(n)]
     inside = min(lists, key=lambda n: n.count("/"), default=None)
     if inside is None or inside.removeprefix("./").count("/") > 1: return None  # it lies deeper, for another purpose
-    made = cache_dir()/f"split-{place_digest([path])}"/"split.csv"
-    def write(file, content):
-        with written_whole(file) as part: part.write_bytes(content)
+    made = cache_dir()/f"split-{place_digest([path])}-v{_VERSION}"/"split.csv"
     make = lambda: next(c for n, c in image_files([path], endings=(inside,)) if n == inside)
-    made_once(made, lambda file: file, write, make)
+    made_once(made, _read_list, _keep_list, make)
     return made

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['ALPHABETS', 'CHARACTERS', 'DRAWERS', 'SIDE', 'SPLITS', 'ARCHIVE_ERRORS', 'alphabets', 'in_part', 'check_side',
-           'shrink', 'NoOmniglotError', 'image_files', 'read_ink', 'place_digest', 'grey_levels', 'omniglot',
-           'find_omniglot']
+           'shrink', 'NoOmniglotError', 'is_hidden', 'image_files', 'read_ink', 'place_digest', 'grey_levels',
+           'omniglot', 'find_omniglot']
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #cb477f72
-import hashlib, io, lzma, os, socket, struct, tarfile, warnings, zipfile, zlib
+import contextlib, hashlib, io, lzma, os, socket, struct, tarfile, warnings, zipfile, zlib
 from importlib import resources
 from pathlib import Path, PurePosixPath
 import numpy as np, pandas as pd
@@ -104,11 +104,24 @@ def _find(folder: Path):
     "Where in `folder` Omniglot lies: a list of archives, or a folder with `images_background`."
     for place in (folder, folder/"omniglot-py", folder/"omniglot"):
         if (place/"omniglot.tar.xz").is_file(): return [place/"omniglot.tar.xz"]
-        if (place/"images_background").is_dir() and (place/"images_evaluation").is_dir(): return place
         zips = [place/f"images_{p}.zip" for p in SPLITS["lake"]]
-        if all(z.is_file() for z in zips): return zips
+        if all(z.is_file() for z in zips): return zips  # before folders, which a stopped unpacking leaves beside them
+        if (place/"images_background").is_dir() and (place/"images_evaluation").is_dir(): return place
     raise NoOmniglotError(f"No Omniglot in {str(folder)!r}: expected omniglot.tar.xz, or the folders images_background "
                           "and images_evaluation there; without any data use data='glyphs'.")
+
+# %% ../../nbs/api/105_data_omniglot.ipynb #469beb65
+def is_hidden(
+    path: str,  # inside its folder or archive
+) -> bool:
+    "Whether a file is none of the user's, but of a system's: a thumbnail, a folder's settings."
+    return path.rpartition("/")[2].lower() in ("thumbs.db", "desktop.ini") or any(
+        p.startswith((".", "__MACOSX")) and p != "." for p in path.split("/"))
+
+def _shown(folder, pattern, endings):
+    "The images in a folder, hidden ones left out."
+    found = ((path, path.relative_to(folder).as_posix()) for path in folder.glob(pattern))
+    return ((path, inside) for path, inside in found if path.name.endswith(endings) and not is_hidden(inside))
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #9e644ed2
 # what zipfile, tarfile, their decompressors and Pillow raise for files that are not what they should be
@@ -121,14 +134,13 @@ def image_files(
     pattern: str = "images_*/*/*/*.png",  # of the files in a folder
     endings: tuple = (".png",),  # of the files in an archive
 ):
-    "Yield `(path inside, bytes)` of the images in an unpacked tree or in archives."
+    "Yield `(path inside, bytes)` of the images in an unpacked tree or in archives; hidden files are left out."
     if isinstance(place, Path):
-        for path in place.glob(pattern):
-            if path.name.endswith(endings): yield path.relative_to(place).as_posix(), path.read_bytes()
+        for path, inside in _shown(place, pattern, endings): yield inside, path.read_bytes()
         return
     for archive in place:
         members = _zipped if archive.suffix == ".zip" else _tarred
-        yield from members(archive, endings)
+        yield from (file for file in members(archive, endings) if not is_hidden(file[0]))
 
 def _zipped(archive, endings):
     with zipfile.ZipFile(archive) as z:
@@ -216,7 +228,7 @@ def place_digest(
 ) -> str:
     "A digest of the images that lie there: of the archives' bytes, or of every image in a tree."
     if not isinstance(place, Path): return content_digest(list(place))[:16]
-    return files_digest(place, [p for p in place.glob(pattern) if p.name.endswith(endings)])[:16]
+    return files_digest(place, [path for path, _ in _shown(place, pattern, endings)])[:16]
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #e232e1e6
 def _whole(place, where, size, binary) -> Bank:
@@ -274,20 +286,30 @@ def find_omniglot(
                              "or use data='glyphs' to work without data.")
         return _find(folder), str(folder)
     kept = cache_dir()/"omniglot"
-    try: return _find(kept), str(kept)
-    except NoOmniglotError: pass
+    with contextlib.suppress(NoOmniglotError): return _kept(kept), str(kept)
     return _download(kept), str(kept)
+
+def _kept(folder):
+    "Where the cache has Omniglot; folders without all drawings, as a stopped unpacking leaves them, do not count."
+    place = _find(folder)
+    if isinstance(place, Path) and sum(1 for _ in place.glob("images_*/*/*/*.png")) < CHARACTERS*DRAWERS:
+        raise NoOmniglotError(f"Omniglot in {str(folder)!r} is not complete.")
+    return place
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #d0077c41
 def _download(folder: Path):
-    "Fetch Omniglot with torchvision (checksummed) after one connection attempt of three seconds."
-    from torchvision.datasets import Omniglot
+    "Fetch torchvision's archives (checksummed) after one connection attempt of three seconds."
+    from torchvision.datasets import Omniglot, utils
     from urllib.parse import urlparse
     try:
         server = urlparse(Omniglot.download_url_prefix).hostname
         with socket.create_connection((server, 443), timeout=3): pass
-        with locked(cache_dir()/"omniglot"):
-            for background in (True, False): Omniglot(str(folder), background=background, download=True)
+        with locked(folder):
+            with contextlib.suppress(NoOmniglotError): return _kept(folder)  # another process has fetched it meanwhile
+            for name, md5 in Omniglot.zips_md5.items():
+                utils.download_url(f"{Omniglot.download_url_prefix}/{name}.zip", folder/"half", md5=md5)
+                (folder/"omniglot-py").mkdir(exist_ok=True)
+                os.replace(folder/"half"/f"{name}.zip", folder/"omniglot-py"/f"{name}.zip")  # whole, or not there
     except (OSError, RuntimeError) as e:
         raise NoOmniglotError(f"Omniglot is neither at hand nor to be fetched ({e}): "
                               "point FEWSHOT_DATA or the parameter data at a folder that holds it.") from None

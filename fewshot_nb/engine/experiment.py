@@ -377,13 +377,29 @@ def _chosen(self, settings, which):
         example = ", ".join(f"{k}: {settings[0][k]}" for k in self.sweep)
         raise InputError(f"rows={which!r} is not understood: give all, none, or a list of settings such as "
                          f"[{{{example}}}].")
-    found = []
+    found, by = {}, {}
     for w in which:
-        alike = [s for s in settings if all(k in s and s[k] == v for k, v in w.items())]
+        names = frozenset(w)
+        if names not in by: by[names] = _by_values(settings, names)
+        alike = by[names].get(_key_or_none(w))
         if not alike:
             raise InputError(f"The setting {w} is not in the grid of {self.name}: {_nearest_miss(settings, w)}")
-        found += [s for s in alike if s not in found]
+        found |= {_key_or_none(s): s for s in alike}
+    return list(found.values())
+
+# %% ../../nbs/api/510_engine_experiment.ipynb #bc9b202a
+def _by_values(settings, names) -> dict:
+    "The settings that have each combination of values under some names."
+    found = {}
+    for s in settings:
+        if names <= s.keys(): found.setdefault(_key_or_none({k: s[k] for k in names}), []).append(s)
     return found
+
+def _key_or_none(setting):
+    "The key of a setting; None where a value is none that a row can have."
+    from fewshot_nb.engine.results import key_of
+    try: return key_of(setting)
+    except InputError: return None
 
 def _foremost(table, wanted=""):
     "The rows of the wanted committed profile; else of that which has most of them, of equals the larger one."

@@ -14,6 +14,7 @@ import pandas as pd
 from ..core import InputError, content_digest, duration_text
 from . import notebook  # noqa: F401 gives an experiment `check`, `parameters` and `run`
 from .experiment import Experiment, find_experiment, one_core, results_root
+from .results import key_of
 
 # %% ../../nbs/api/520_engine_plan.ipynb #ceabc982
 def in_waves(
@@ -105,9 +106,9 @@ def plan_jobs(
     def job(number, rows):
         name = "-".join(filter(None, [e.name, profile, source, mark, number]))
         return Job(name, str(e.path), {**base, "rows": rows}, f"{out}/{e.name}/jobs/{name}.ipynb", tuple(e.modules))
-    jobs = []
+    jobs, lacking = [], set(map(key_of, missing))
     for number, piece in enumerate(_pieces(e, settings)):
-        todo = [{k: s[k] for k in e.sweep} for s in piece if s in missing]
+        todo = [{k: s[k] for k in e.sweep} for s in piece if key_of(s) in lacking]
         if todo and not whole: jobs.append(job(f"{number:04}", todo))
     draw = job("draw", "all" if whole else "none")
     return Plan(e, source, content, labels, len(settings), missing, jobs, draw)

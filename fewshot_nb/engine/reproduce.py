@@ -11,7 +11,7 @@ from dataclasses import asdict
 from ..core import InputError, choose, cores, counted, plain_text, writable
 from .experiment import find_experiment, read_notebook, results_root, working_folder
 from .plan import Job, check_jobs, in_waves, plan_jobs, run_job
-from .results import Results
+from .results import Results, key_of
 from .shards import ShardedGrid, put_shard, shard_is_done, shard_numbers
 from .slurm import on_slurm, slurm_checks
 from .store import Store, is_address
@@ -137,21 +137,21 @@ def _announce(p, profile):
 def _keep_failures(plans, told, profile, out):
     "A row for each job that failed, so that the results say so."
     for p in plans:
-        for job in p.jobs:
-            if job.name in told: _keep_failure(p, profile, out, job, told[job.name])
+        if failed := [job for job in p.jobs if job.name in told]: _keep_failures_of(p, profile, out, failed, told)
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #f467fe33
-def _keep_failure(p, profile, out, job, message):
-    "Write a failed row for the settings of a failed job that have no row at all."
+def _keep_failures_of(p, profile, out, jobs, told):
+    "Write a failed row for the settings of failed jobs that have no row at all."
     e = p.experiment
     results = Results(e.folder(profile, out, p.source), e.name, e.version, e.keys(profile), content=p.content)
-    rows = results.read(failed=True)
+    names = [*p.labels, *e.sweep]
+    there = {key_of({k: r.get(k) for k in names}) for r in results.read(failed=True).to_dict("records")}
+    asked = {key_of(row): job for job in jobs for row in job.parameters["rows"]}
     for s in p.missing:
-        here = {k: s[k] for k in e.sweep}
-        if here not in job.parameters["rows"]: continue
-        if len(rows) and (rows[list(here)] == list(here.values())).all(axis=1).any(): continue
-        failure = dict(status="failed", cell=job.record, message=message)
-        results.write([failure], setting=dict(profile=profile, data=p.source, **s))
+        job = asked.get(key_of({k: s[k] for k in e.sweep}))
+        if job is None or key_of({**p.labels, **{k: s[k] for k in e.sweep}}) in there: continue
+        failure = dict(status="failed", cell=job.record, message=told[job.name])
+        results.write([failure], setting=dict(profile=profile, data=p.source, **p.labels, **s))
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #ca4bde4b
 @contextlib.contextmanager
@@ -224,9 +224,10 @@ def _sharded(plan, profile, out, seed, given, n):
 
 def _compute_shard(plan, grid, i):
     "Run the notebook for the settings of a shard that have no good row."
-    e, missing = plan.experiment, [{k: s[k] for k in plan.experiment.sweep} for s in plan.missing]
+    e = plan.experiment
+    missing = {key_of({k: s[k] for k in e.sweep}) for s in plan.missing}
     rows = [{k: s[k] for k in e.sweep} for s in grid.of(i)]
-    rows = [r for r in rows if r in missing]
+    rows = [r for r in rows if key_of(r) in missing]
     if not rows: return
     name = f"{plan.draw.name.removesuffix('-draw')}-shard{i:05}of{grid.n:05}"
     record = plan.draw.record.replace(plan.draw.name, name)

@@ -6,7 +6,7 @@
 __all__ = ['is_address', 'Store', 'table_of', 'mirror_name', 'mirrored']
 
 # %% ../../nbs/api/502_engine_store.ipynb #391845e6
-import contextlib, io, time
+import contextlib, io, json, time
 from pathlib import Path, PurePosixPath
 import pyarrow as pa, pyarrow.fs as pafs, pyarrow.parquet as pq
 from fastcore.basics import patch
@@ -31,7 +31,8 @@ def _opened(address):
     import fsspec
     from fsspec.implementations.arrow import ArrowFSWrapper
     try:
-        if "?" not in address: return fsspec.core.url_to_fs(address)
+        folders = dict(auto_mkdir=True) if address.startswith(("file://", "local://")) else {}  # a store makes none
+        if "?" not in address: return fsspec.core.url_to_fs(address, **folders)
     except (ImportError, ValueError) as e: why = e
     else: why = None
     try: inner, path = _from_uri(address)
@@ -119,13 +120,26 @@ def places(
         root = self.root/folder
         found = [str(p.relative_to(self.root)) for p in root.rglob(f"*{ending}") if p.is_file()]
         return sorted(p for p in found if not Path(p).name.startswith("."))
+    return sorted(p for p in self.marks(folder) if p.endswith(ending))
+
+# %% ../../nbs/api/502_engine_store.ipynb #0731dc39
+# what stores tell of a file's content, or of when it was written
+_TELLING = "size", "ETag", "etag", "md5Hash", "generation", "mtime", "LastModified", "last_modified", "created"
+
+@patch
+def marks(
+    self: Store,
+    folder: str = "",  # under the root; "": the root
+) -> dict:  # place -> mark
+    "The files of an address below a folder, each with a mark that is another when it was written anew."
     def listed():
         self.files.invalidate_cache()
-        return self.files.find(f"{self.root}/{folder}".rstrip("/"))
+        return self.files.find(f"{self.root}/{folder}".rstrip("/"), detail=True)
     try: found = _again("list", listed, self.name(folder))
-    except FileNotFoundError: return []
+    except FileNotFoundError: return {}
     start = len(str(self.root).strip("/")) + 1
-    return sorted(p.strip("/")[start:] for p in found if p.endswith(ending))
+    told = {p: [str(about.get(k)) for k in _TELLING] for p, about in found.items()}
+    return {p.strip("/")[start:]: content_digest(told[p]) for p in told}
 
 # %% ../../nbs/api/502_engine_store.ipynb #4d67b3f5
 @patch
@@ -172,19 +186,23 @@ def mirrored(
     folder,  # of this machine
     below: tuple = ("",),  # which folders of the address are needed; "": all
 ):
-    "Fetch what is not here yet, and put what is new when the block ends, also by an error."
+    "Fetch what is new there, and put what is new here when the block ends, also by an error."
     store, folder = Store(out), Path(folder)
-    there = {p for b in below for p in store.places(b) if _is_mirrored(p)}
-    for place in sorted(there):
-        if (folder/place).exists() or (data := store.get(place)) is None: continue
-        with written_whole(folder/place) as part: part.write_bytes(data)
+    there = {p: mark for b in below for p, mark in store.marks(b).items() if _is_mirrored(p)}
+    same = _read_same(folder)  # place -> its mark there and its stamp here when both were last the same
+    for place in sorted(there): _fetch(store, folder, place, there[place], same)
+    _keep_same(folder, same)
     before = _stamps(folder)
     try: yield folder
     finally:
         now = _stamps(folder)
-        for place in sorted(now):
-            if place not in there or now[place] != before.get(place): store.put(place, (folder/place).read_bytes())
-        for place in sorted(there & (set(before) - set(now))): store.remove(place)
+        try:
+            for place in sorted(now):
+                if place in there and now[place] == same.get(place, [None, None])[1]: continue
+                store.put(place, data := (folder/place).read_bytes())
+                same[place] = [content_digest(data), now[place]]  # until its mark is seen the next time
+            for place in sorted(there.keys() & (before.keys() - now.keys())): store.remove(place)
+        finally: _keep_same(folder, same)
 
 # %% ../../nbs/api/502_engine_store.ipynb #d1499501
 def _is_mirrored(place):
@@ -195,4 +213,31 @@ def _is_mirrored(place):
 def _stamps(folder):
     "Time and size of each file of a mirror."
     found = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
-    return {place: (p.stat().st_mtime_ns, p.stat().st_size) for place, p in found.items() if _is_mirrored(place)}
+    return {place: _stamp(p) for place, p in found.items() if _is_mirrored(place)}
+
+def _stamp(path): return [path.stat().st_mtime_ns, path.stat().st_size]
+
+# %% ../../nbs/api/502_engine_store.ipynb #a878fe0d
+def _fetch(store, folder, place, mark, same):
+    "Bring a file here that is not here, or that is another there since both were last the same."
+    file, last = folder/place, same.get(place)
+    if file.exists() and last and last[0] == mark: return
+    if (data := store.get(place)) is None: return
+    if file.exists() and last and last[0] == content_digest(data):  # as it was put from here
+        same[place] = [mark, last[1]]
+        return
+    if not file.exists() or file.read_bytes() != data:
+        if file.exists() and (not last or last[1] != _stamp(file)):
+            raise InputError(f"{store.name(place)!r} and its mirror {str(file)!r} have both changed since they were "
+                             "the same: remove the one that you do not want.")
+        with written_whole(file) as part: part.write_bytes(data)
+    same[place] = [mark, _stamp(file)]
+
+def _read_same(folder) -> dict:
+    "What is noted of the last time; nothing where the note is absent or damaged."
+    try: found = json.loads((folder/".same.json").read_text("utf-8"))
+    except (OSError, ValueError): return {}
+    return found if isinstance(found, dict) else {}
+
+def _keep_same(folder, same):
+    with written_whole(folder/".same.json") as part: part.write_text(json.dumps(same), "utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from scipy import stats
-from ..core import InputError, counted, holm
+from ..core import InputError, check_whole, counted, holm
 from ..data.features import Features, feature_arrays, features_of_arrays, sound_labels
 from .compare import (SETTLED_TASKS, _PLURAL, half_over, rough_note, shot_words, spec_of,
                                            task_title, width_notes)
@@ -43,6 +43,7 @@ def paired_features(
     if odd := [name for name in base or () if name not in found]:
         raise InputError(f"base names {odd[0]!r}, which is no backbone here: they are {', '.join(found)}.")
     ready = {name: features_of_arrays(a, name, split) for name, a in found.items()}
+    _refuse_other_classes(ready)
     if base is None: return ready
     return {name: features_from(f, base=base.get(name)) for name, f in ready.items()}
 
@@ -128,6 +129,18 @@ def _refuse_other_labels(found):
                              "same images in one order, or give image_names=, or an array names in each file, to pair "
                              "them by the images' names.")
 
+# %% ../../nbs/api/587_evaluation_backbones.ipynb #23b75126
+def _refuse_other_classes(ready):
+    "Refuse files whose own splits make other classes novel: tasks from them would not be the same."
+    (first, reference), *others = ready.items()
+    for name, f in others:
+        mine, theirs = set(reference.novel.names), set(f.novel.names)
+        if mine == theirs: continue
+        odd = min(mine ^ theirs)
+        has, lacks = (first, name) if odd in mine else (name, first)
+        raise InputError(f"The class {odd!r} is novel in {has} but not in {lacks}, as each file has a split of its "
+                         "own, or none: give one for all with split= (--split).")
+
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #c82ac2f6
 UNITS = ("task", "image", "class")
 _KIND = ["shot", "marginal", "protocol"]  # what differs between the tables
@@ -158,9 +171,7 @@ class Comparison(Report):
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #4abbce74
 def _lines_of_kind(rows, labels, backbones):
     "A line for each method on one kind of task, and remarks on intervals that cannot be had."
-    lines, remarks, drawn = [], [], None
-    wide = rows.pivot_table(index=["method", "task"], columns="data", values="accuracy", sort=False,
-                            observed=True)[backbones]
+    lines, remarks, drawn, wide = [], [], None, _accuracies(rows, backbones)
     spec, seed, n = spec_of(rows.iloc[:1].to_dict("records")[0]), int(rows.seed.iloc[0]), rows.task.nunique()
     for method, scores in wide.groupby(level="method", sort=False, observed=True):
         drawn = drawn or list(task_stream(labels, spec, n, seed)) if not spec.within else None
@@ -175,7 +186,31 @@ def _lines_of_kind(rows, labels, backbones):
         lines.append(line | lead)
         remarks.append(remark)
     notes = [*width_notes([line["method"] for line in lines], remarks), *_few_tasks(lines)]
-    return pd.DataFrame(lines), list(dict.fromkeys([*notes, *preset_notes(_first_rows(rows))]))
+    notes += _remarks_of(rows, backbones) + preset_notes(_first_rows(rows))
+    return pd.DataFrame(lines), list(dict.fromkeys(notes))
+
+# %% ../../nbs/api/587_evaluation_backbones.ipynb #cffdbbb7
+def _accuracies(rows, backbones) -> pd.DataFrame:
+    "The accuracy of each method and task, a column a backbone; tasks that one of them lacks are refused."
+    wide = rows.pivot_table(index=["method", "task"], columns="data", values="accuracy", sort=False,
+                            observed=True).reindex(columns=backbones)
+    lacking = wide.isna()
+    if not lacking.any(axis=None): return wide
+    (method, task), b = lacking[lacking.any(axis=1)].index[0], lacking.columns[lacking.any()][0]
+    raise InputError(f"{b} has no accuracy of {method} in task {task}, or in {lacking[b].sum()} tasks together: "
+                     "compare rows of the same methods and tasks.")
+
+def _remarks_of(rows, backbones) -> list:
+    "What the rows remark on methods, and with which backbones, where it is not so with all."
+    found = {}
+    for r in rows.drop_duplicates(["method", "data", "note"]).itertuples():
+        for note in filter(None, r.note.split("; ")): found.setdefault((note, r.method), []).append(r.data)
+    alike = {}
+    for (note, method), of in found.items(): alike.setdefault((note, tuple(of)), []).append(method)
+    def told(of):
+        others = [b for b in backbones if b not in of]
+        return f" with {', '.join(of)}, but not with {', '.join(others)}" if others else ""
+    return [f"{', '.join(methods)}: {note}{told(of)}" for (note, of), methods in alike.items()]
 
 # %% ../../nbs/api/587_evaluation_backbones.ipynb #903879bb
 def _with_intervals(name, difference, drawn, labels) -> tuple:
@@ -290,6 +325,7 @@ def compare_features(
     out=None,  # a folder that keeps the rows, to go on from
 ) -> Comparison:
     "Compare backbones by paired differences on the same tasks, over tasks, images and classes."
+    check_whole("n_tasks", n_tasks, 1)  # `auto` may take other numbers for other backbones
     found, n_query = paired_features(backbones, y, image_names, base, split), usual_queries(way, n_query)
     shots = list(shots) if isinstance(shots, (list, tuple, range, np.ndarray)) else [shots]
     specs = [TaskSpec(way, s, n_query, marginal) for s in shots]

@@ -77,6 +77,7 @@ def at_temperature(
     temperature: float,  # above 0
 ) -> Float[Tensor, "task query way"]:
     "Probabilities to the power 1/temperature, normalised; the largest stays the largest."
+    check_range("temperature", temperature)
     # what underflowed to 0 in float32 stays possible, at its smallest number; the same in float64, or a temperature
     # that was fitted in one type would not fit in the other
     return ranked_softmax(p.clamp_min(torch.finfo(torch.float32).tiny).log(), 1/temperature)

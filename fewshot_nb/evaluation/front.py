@@ -6,13 +6,14 @@
 __all__ = ['features_from', 'Evaluation', 'evaluate_features']
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #4ce21b43
-import functools, inspect
+import dataclasses, functools, inspect
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from fastcore.basics import patch
 from ..core import InputError, choose
 from ..data.bank import Bank, numeric_tensor
-from ..data.features import Features, feature_bank, feature_table, features, tell_leak, tell_repeats
+from ..data.features import (Features, feature_arrays, feature_bank, feature_table, features,
+                                      features_of_arrays, tell_leak, tell_repeats)
 from .compare import compare_methods, shot_words, with_image_intervals
 from .evaluate import evaluate, usual_queries
 from .tables import SORTS, Report, method_tables
@@ -26,30 +27,50 @@ def features_from(
     base=None,  # base classes, to centre on: features (n, dim), their mean (dim,), a `Bank`, or a file's path
     groups=None,  # the group of each row (n,), or of each class: a list in sorted order of the labels, or a dict
     class_names=None,  # a name for each class: a list in sorted order of the labels, or a dict from label to name
-    source: str = "features",  # what they are, for messages and rows
+    source: str | None = None,  # what they are, for messages and rows; default: what X says, or "features"
     split=None,  # as `data.features.features` takes it, for a file
 ) -> Features:
     "What a user has in memory or in a file, checked and ready for tasks."
     if X is None: raise InputError("X is missing: give features, an array (n, dim), or a file's path.")
-    if isinstance(X, (str, Path)): return _from_file(X, y, base, split)
+    if y is not None: _refuse_labels_beside(X)
+    if isinstance(X, (str, Path)): return _from_file(X, base, split, groups, class_names, source)
     if split is not None: raise InputError("split= is for a file of features: give the path as X, or select the rows.")
     if isinstance(X, tuple) and len(X) == 2 and y is None: X, y = X
-    if isinstance(X, Features): return X if base is None else Features(X.novel, X.validation, _mean_of(base, X.novel))
-    if not isinstance(X, Bank):
+    if isinstance(X, Bank): X = Features(X)
+    if not isinstance(X, Features):
         if y is None: raise InputError("The labels are missing: give evaluate(X, y) with one label for each row of X.")
         _refuse_other_rows(X, y)
-        X = _described(feature_bank(X, y, source), groups, class_names)
-        tell_repeats(X)
-    return Features(X, None, None if base is None else _mean_of(base, X))
+        X = Features(feature_bank(X, y, source or "features"))
+        tell_repeats(X.novel)
+    return dataclasses.replace(X, novel=_described(X.novel, groups, class_names, source),
+                               base_mean=X.base_mean if base is None else _mean_of(base, X.novel))
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #a748ee00
-def _from_file(path, y, base, split):
-    "Features of a file; labels beside it are refused, since the file must have its own."
-    if y is not None: raise InputError(f"{str(path)!r} is a file, and labels were given beside it: load its features, "
-                                       "or leave the labels out.")
-    if base is None or isinstance(base, (str, Path)): return features(path, split, base)
-    return features_from(features(path, split), base=base)
+def _refuse_labels_beside(X):
+    "Refuse labels beside what must have its own."
+    if isinstance(X, (str, Path)):
+        raise InputError(f"{str(X)!r} is a file, and labels were given beside it: load its features, "
+                         "or leave the labels out.")
+    if isinstance(X, (Bank, Features)):
+        raise InputError(f"X is a {type(X).__name__}, which has labels of its own, and others were given beside it: "
+                         "leave y out, or give the features as X.")
 
+def _from_file(path, base, split, groups, class_names, source):
+    "Features of a file; lists of groups and names are those of all its rows or classes, whatever the split."
+    found, name = feature_arrays(path), Path(path).name
+    inside = base is None or isinstance(base, (str, Path))
+    data = features_of_arrays(found, name, split, base if inside else None)
+    whole = feature_bank(np.zeros((len(found["labels"]), 1)), found["labels"], name)
+    groups = _by_label(groups, whole, _group_of_each_class)
+    class_names = _by_label(class_names, whole, lambda names, bank: _for_each_class(names, bank, "class_names"))
+    return features_from(data, None, None if inside else base, groups, class_names, source)
+
+# %% ../../nbs/api/585_evaluation_front.ipynb #85d015ef
+def _by_label(values, bank, of_each) -> dict | None:
+    "What was given for each row or class, by label; a dict stays."
+    return values if values is None or isinstance(values, dict) else dict(zip(bank.names, of_each(values, bank)))
+
+# %% ../../nbs/api/585_evaluation_front.ipynb #40a4913c
 def _refuse_other_rows(X, y):
     "Refuse a data frame and a series of labels whose rows do not have the same index."
     if not isinstance(X, pd.DataFrame) or not isinstance(y, (pd.Series, pd.DataFrame)): return
@@ -67,13 +88,15 @@ def _mean_of(base, bank):
     return numeric_tensor(base, "The mean of the base features").float()
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #a39719bb
-def _described(bank, groups, class_names) -> Bank:
-    "The bank with groups and names of its classes."
-    named = bank.names if class_names is None else _for_each_class(class_names, bank, "class_names")
-    if groups is None: return Bank(bank.data, bank.labels, None, named, None, bank.source)
-    per_class = _group_of_each_class(groups, bank)
-    group_names, numbers = np.unique(list(map(str, per_class)), return_inverse=True)
-    return Bank(bank.data, bank.labels, numbers, named, group_names.tolist(), bank.source)
+def _described(bank, groups, class_names, source) -> Bank:
+    "The bank with groups and names of its classes and a name of its own, where they were given."
+    if groups is None and class_names is None and source in (None, bank.source): return bank
+    names = bank.names if class_names is None else _for_each_class(class_names, bank, "class_names")
+    group_names, numbers = bank.group_names, bank.groups
+    if groups is not None:
+        found, numbers = np.unique(list(map(str, _group_of_each_class(groups, bank))), return_inverse=True)
+        group_names = found.tolist()
+    return Bank(bank.data, bank.labels, numbers, names, group_names, bank.source if source is None else source)
 
 def _for_each_class(values, bank, what) -> list:
     "One value for each class, from a list in the order of the classes or from a dict by label."
@@ -153,7 +176,7 @@ def evaluate_features(
     device="auto",  # cpu, cuda ...
     change: bool = True,  # also balanced queries, for the change
     split=None,  # which classes of a file are base, validation and novel: a CSV (class, part), "grocery" ...
-    source: str = "features",  # what the features are, for the table
+    source: str | None = None,  # what the features are, for the table; default: what X says, or "features"
     out=None,  # a folder that keeps the rows, to go on from; a relative one lies in the project
     sort: str = "accuracy",  # order of the lines
     images: bool = False,  # also intervals over other images and over other classes

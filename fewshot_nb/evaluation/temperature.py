@@ -13,8 +13,8 @@ from ..core import InputError, device as named_device
 from ..data.bank import Bank
 from ..data.features import Features, feature_bank, features
 from .calibration import Calibrated, at_temperature
-from .evaluate import chosen_methods
-from ..samplers import TaskSpec, rectangles, task_stream
+from .evaluate import one_method
+from ..samplers import TaskSpec, Ways, rectangles, task_stream
 
 # %% ../../nbs/api/582_evaluation_temperature.ipynb #7935c561
 def calibrated(
@@ -29,9 +29,12 @@ def calibrated(
     "The method at the temperature with the smallest log-loss on tasks from other classes (Guo et al. 2017)."
     if not isinstance(spec, TaskSpec):
         raise InputError(f"spec={type(spec).__name__} is no TaskSpec: give features and labels as one pair, (X, y).")
+    if isinstance(spec.way, Ways):
+        raise InputError(f"way='{spec.way}' has no one temperature, for more classes share the probabilities of some "
+                         "tasks: take a whole number of classes.")
     bank, known_mean = _classes_to_fit_on(bank)
     if base_mean is None: base_mean = known_mean
-    (_, m), = chosen_methods(method, spec.typical_shot, has_base=base_mean is not None).items()
+    _, m = one_method(method, spec, base_mean is not None)
     p, labels = _answers(m, bank.to(named_device(device)), spec, n_tasks, seed, base_mean)
     return Calibrated(m, _best_temperature(p, labels))
 

@@ -10,7 +10,7 @@ import dataclasses
 from ..core import InputError, choose
 from ..data.features import Features
 from .compare import compare_methods
-from .evaluate import chosen_methods, evaluate
+from .evaluate import evaluate, one_method
 from ..samplers import TaskSpec
 
 # %% ../../nbs/api/580_evaluation_tuning.ipynb #760973b2
@@ -38,10 +38,19 @@ def tune_method(
         if bank.validation is None:
             raise InputError("There are no validation classes to tune on: give a split with a validation part.")
         bank, base_mean = bank.validation, bank.base_mean if base_mean is None else base_mean
-    (label, start), = chosen_methods(method, spec.typical_shot, has_base=base_mean is not None).items()
-    if parameter is None: parameter, known = choose(start.name, BALANCE_PARAMETERS, "method with a balance parameter")
-    values = known if values is None else values
+    spec = spec.replace(marginal=marginal)
+    label, start = one_method(method, spec, base_mean is not None)
+    parameter, values = _to_try(start, parameter, values)
     tried = {f"{label} {parameter}={v}": dataclasses.replace(start, **{parameter: v}) for v in values}
-    rows = evaluate(bank, tried, spec.replace(marginal=marginal), n_tasks, seed, device, base_mean)
-    table = compare_methods(rows).assign(value=list(values), parameter=parameter)
+    table = compare_methods(evaluate(bank, tried, spec, n_tasks, seed, device, base_mean))
+    table = table.assign(value=values, parameter=parameter)
     return tried[table.method[table.accuracy.idxmax()]], table
+
+def _to_try(m, parameter, values) -> tuple:
+    "The name of the parameter to tune and its values: those given, else those of `BALANCE_PARAMETERS`."
+    if parameter is None: parameter, _ = choose(m.name, BALANCE_PARAMETERS, "method with a balance parameter")
+    choose(parameter, [f.name for f in dataclasses.fields(m)], f"parameter of {m.name}")
+    usual, known = BALANCE_PARAMETERS.get(m.name, ("", ()))
+    found = list(dict.fromkeys(known if values is None and parameter == usual else values or ()))
+    if found: return parameter, found
+    raise InputError(f"There is no value of {parameter} to try: give values=, such as (.1, 1., 10.).")

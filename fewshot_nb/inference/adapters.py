@@ -6,7 +6,7 @@
 __all__ = ['OneTaskMethod', 'kind_of', 'label_of', 'state_digest', 'TaskSampler', 'EasyFewShotClassifier']
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #94690338
-import copy, copyreg, dis, inspect, sys, sysconfig, threading, traceback
+import copy, copyreg, dis, importlib, inspect, sys, sysconfig, threading, traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -14,8 +14,8 @@ import numpy as np, torch
 from fastcore.basics import patch
 from torch import nn
 from torch.utils.data import Sampler
-from ..core import InputError, choose, content_digest
-from .base import METHODS, Method
+from ..core import InputError, content_digest
+from .base import Method
 from ..samplers import TaskSpec, task_stream
 
 # %% ../../nbs/api/497_inference_adapters.ipynb #8f5d55f8
@@ -289,14 +289,14 @@ class EasyFewShotClassifier(nn.Module):
     "One of our methods where a script has a classifier of easyfsl."
     def __init__(
         self,
-        method,  # an instance such as `ProtoNet()`, or a name in `METHODS`
+        method,  # an instance such as `ProtoNet()`; or a name in `METHODS`, with the settings for a support's shots
         backbone=None,  # images -> features; default: they are features
         base_mean=None,  # mean feature of the base classes, for methods that centre on it
     ):
         super().__init__()
-        if isinstance(method, str):
-            method = choose(method, METHODS, "method").published()
-        self.method, self.backbone, self.base_mean = method, backbone or nn.Identity(), base_mean
+        self.name = method if isinstance(method, str) else None
+        self.method = _published(method) if self.name else method
+        self.backbone, self.base_mean = backbone or nn.Identity(), base_mean
 
     def compute_features(self, images):  # (n, channels, H, W)
         "Features (n, dim) of images."
@@ -307,8 +307,9 @@ class EasyFewShotClassifier(nn.Module):
         support_images,  # (n, channels, H, W)
         support_labels,  # (n,) whole numbers
     ):
-        "Keep the support of a task."
+        "Keep the support of a task, and take a named method with the settings for its number of shots."
         self.support, self.support_labels = self.compute_features(support_images).detach(), support_labels
+        if self.name: self.method = _published(self.name, round(len(support_labels)/len(support_labels.unique())))
 
     def forward(self, query_images):  # (query, channels, H, W)
         "Logarithms of the probabilities (query, way)."
@@ -318,3 +319,8 @@ class EasyFewShotClassifier(nn.Module):
     def is_transductive(self) -> bool:
         "Whether the method looks at all queries together."
         return self.method.transductive
+
+# %% ../../nbs/api/497_inference_adapters.ipynb #c58ccaf8
+def _published(name, *shot):
+    "The method of a name; the chapter that knows all of them comes after this one."
+    return importlib.import_module("fewshot_nb.inference").method(name, *shot)

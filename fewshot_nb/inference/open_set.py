@@ -47,7 +47,7 @@ class LikelihoodThreshold:
         query: Float[Tensor, "task query dim"],  # unlabelled features
         base_mean: Float[Tensor, "dim"] | None = None,  # of base classes; default: the support's own mean
     ) -> OpenAnswer:
-        "Probabilities, and squared distances to the nearest prototype."
+        "Probabilities, and half the squared distances to the nearest prototype."
         check_open(support, support_labels, query)
         support, query = cl2n(support, query, base_mean)
         means = prototypes(support, support_labels, int(support_labels.max()) + 1)

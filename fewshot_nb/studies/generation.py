@@ -47,9 +47,10 @@ def enlarge(
     x: Float[Tensor, "*n 1 H W"],  # images
     size: int = 50,  # side in pixels that the critics look at
 ) -> Float[Tensor, "*n 1 size size"]:
-    "Images at the critics' size, bilinear; those that have it are left alone."
+    "Images at the critics' size, bilinear, and antialiased where they are larger; those that have it are left alone."
     if x.shape[-1] == size: return x
-    larger = F.interpolate(x.flatten(0, -4), (size, size), mode="bilinear", align_corners=False)
+    larger = F.interpolate(x.flatten(0, -4), (size, size), mode="bilinear", align_corners=False,
+                           antialias=x.shape[-1] > size)
     return larger.unflatten(0, x.shape[:-3])
 
 # %% ../../nbs/api/805_studies_generation.ipynb #51716927
@@ -81,28 +82,47 @@ class Exam:
             diversity=float(d.mean()), diversity_se=error(d), recognizability=100*sampled.mean,
             recognizability_exact=100*exact.mean, recognizability_se=100*error(exact.per_class))
 
+# %% ../../nbs/api/805_studies_generation.ipynb #9c8f5776
+def _checked_drawings(samples, any_ink=False):
+    "Drawings in single precision; refused where range, form or ink show that they mean something else."
+    shape = tuple(samples.shape)
+    if len(shape) != 5 or shape[2] != 1 or shape[3] != shape[4] or not samples.numel():
+        raise InputError(f"Drawings must be squares of shape (class, n, 1, size, size), but got {shape}: "
+                         "pad them to squares.")
+    if not samples.is_floating_point():
+        raise InputError(f"Drawings must be real numbers from 0 to 1, but got {samples.dtype}: divide bytes by 255.")
+    low, high = (float(v) for v in samples.aminmax())
+    if not -1e-3 <= low <= high <= 1.001:  # NaN, too
+        raise InputError(f"Drawings must go from 0, paper, to 1, ink, but these go from {low:g} to {high:g}: "
+                         "divide bytes by 255, bring -1 to 1 to (x + 1)/2.")
+    if not any_ink and (ink := float(samples.mean())) > .5:
+        raise InputError(f"Drawings must have ink 1 on paper 0, but {100*ink:.0f} % of these is ink: give 1 - x.")
+    return samples.float()
+
 # %% ../../nbs/api/805_studies_generation.ipynb #a0d7927e
 @patch
 def look(
     self: Exam,
-    samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
-    cut: bool = False,  # stretch and cut them at one half after enlarging
+    samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1], ink is 1
+    cut: bool | None = None,  # stretch and cut them at one half after enlarging; None: where their size differs
+    any_ink: bool = False,  # look even where most is ink, as a generator that has hardly learned may draw
 ) -> dict:  # features (class, n, 256) of proto_net and simclr
-    "How both critics see drawings, at their own size."
-    x = enlarge(samples, self.size)
-    if cut: x = stretch_and_cut(x)
+    "How both critics see drawings, at their own size; `InputError` where they are no drawings of this kind."
+    x = enlarge(_checked_drawings(samples, any_ink), self.size)
+    if samples.shape[-1] != self.size if cut is None else cut: x = stretch_and_cut(x)
     return dict(proto_net=embed(self.critics.proto_net, x), simclr=embed(self.critics.simclr, x))
 
 @patch
 def judge(
     self: Exam,
-    samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
-    cut: bool = False,  # stretch and cut them at one half after enlarging
+    samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1], ink is 1
+    cut: bool | None = None,  # stretch and cut them at one half after enlarging; None: where their size differs
     seed: int = 0,  # of the sampled recognition tasks
+    any_ink: bool = False,  # judge even where most is ink, see `look`
 ) -> dict:  # diversity, recognizability (%) sampled and expected, their standard errors; sample_precision ...
     """Where the drawings lie on the diversity-recognizability plane (Boutin et al. 2022, Fig. 3), and among people's
     drawings in SimCLR's features (`metrics.neighbour_measures`)."""
-    seen = self.look(samples, cut)
+    seen = self.look(samples, cut, any_ink)
     near = neighbour_measures(self.people, seen["simclr"].flatten(0, 1))
     near["sample_precision"] = near.pop("precision")  # a row's `precision` is that of its arithmetic, a setting
     return self._place(seen, seed) | near
@@ -261,7 +281,7 @@ def _watcher(trainees, curves, shown, exam, folder, steps, look):
             if state.step in sheets:
                 save_sheet(folder/"sheets"/f"{t.name}-step{state.step:07}.npz", some, t.draw(some))
             if state.step in points:
-                place = exam.judge(t.draw(shown), t.settings.cut, t.settings.seed)
+                place = exam.judge(t.draw(shown), t.settings.cut, t.settings.seed, any_ink=True)
                 curves[i].add(state.step, place, _last_losses(state, i))
         state.seconds -= time.monotonic() - began
     return watch, frozenset(sheets | points)
@@ -279,7 +299,8 @@ def _row(trainee, drawn, last, seconds, fit, exam):
     widths = dict(widths=",".join(map(str, model.settings["widths"]))) if hasattr(s, "widths") else {}
     return dict(
         trainee.columns | widths, steps=steps, parameters=parameter_count(model), images=steps*s.images, **last,
-        **exam.judge(drawn, s.cut, s.seed), **exam.human, seconds=seconds, step_seconds=seconds/max(1, steps),
+        **exam.judge(drawn, s.cut, s.seed, any_ink=True), **exam.human, seconds=seconds,
+        step_seconds=seconds/max(1, steps),
         judge=exam.critics.name, source=fit.source, sheet=f"{trainee.name}.npz")
 
 def _keep_files(trainee, row, shown, drawn, folder, keep):
@@ -435,7 +456,7 @@ def people_at_size(
         device = core.device(device)
         bank = fit_and_judged(size, str(data))[1].to(device)
         exam = exam_of(str(data), critics, str(device))
-        place = exam.judge(bank.take(bank.by_class()), cut=size < exam.size)
+        place = exam.judge(bank.take(bank.by_class()))
         save_arrays(path, plane=np.array([place["diversity"], place["recognizability"]]))
     return tuple(float(v) for v in read_arrays(path)["plane"])
 

@@ -26,7 +26,7 @@ from ..models.core import PRECISIONS, fresh, seeded_torch
 from ..models.weights import filled, own_folder, read_weights, save_weights
 from ..models.dagan import DAGAN, PairCritic, critic_loss, generator_loss
 from ..models.vae_ns import VAENS
-from ..models.vae_stn import VAESTN
+from ..models.vae_stn import ORDERS, VAESTN
 from ..train.wgan import AdversarialTraining, train_adversarial
 from ..train.vae import AUGMENTATIONS, PAIR_KINDS, steps_an_epoch, train_generator, train_pairs
 from ..train.loop import State
@@ -43,7 +43,7 @@ _NUMBERS = {  # what settings must be, and whether a finite number is that
     "a share from 0 on, below 1": (lambda v: 0 <= v < 1, ("dropout", "beta1"))}
 _NAMES = dict(
     precision=PRECISIONS, augmentation=AUGMENTATIONS, pairs=PAIR_KINDS, stem=("convolutions", "patches"),
-    order=("published", "updated"), schedule=("plateau", "fall", "constant"))
+    order=tuple(ORDERS), schedule=("plateau", "fall", "constant"))
 _MAY_LACK = "steps", "epochs", "clamp", "clip"  # None: the other length, no bound
 
 # %% ../../nbs/api/800_studies_generators.ipynb #refuse02
@@ -210,7 +210,7 @@ class VAESTNSettings(GeneratorSettings):
     patch: int = 15  # side of what is read and drawn in a step of attention, in pixels
     attention_steps: int = 60  # patches of a drawing
     width: int = 1024  # units of the widest layer
-    order: str = "published"  # `published`: draw before z reaches the state; `updated`: after
+    order: str = "published"  # one of `vae_stn.ORDERS`: when a patch is drawn, and where it is laid
     batch: int = 128  # pairs of a step
     pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`
     lr: float = 1e-3  # Adam's learning rate at the beginning
@@ -285,7 +285,7 @@ def step_flops(self: VAESTNSettings) -> float:
 # %% ../../nbs/api/800_studies_generators.ipynb #f66c5c44
 @dataclass(frozen=True)
 class DAGANUNSettings(GeneratorSettings):
-    "DA-GAN-UN as published (Boutin et al. 2022, S10)."
+    "DA-GAN-UN as published (Boutin et al. 2022, S10), but `beta1`, which is that of the authors' code."
     epochs: int | None = 30  # length of the training
     latent_dim: int = 128  # dimensions of the noise z
     width: int = 64  # channels of the outer layers
@@ -297,7 +297,7 @@ class DAGANUNSettings(GeneratorSettings):
     critic_steps: int = 5  # for each of the generator
     pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`
     lr: float = 1e-4  # Adam's learning rate, of both
-    beta1: float = 0.  # of Adam
+    beta1: float = 0.  # of Adam; S10 prints .9
     penalty: float = 10.  # weight of the gradient's penalty
 
     title, net = "DA-GAN-UN", DAGAN
@@ -376,7 +376,7 @@ def losses(
 # %% ../../nbs/api/800_studies_generators.ipynb #d741fef5
 @dataclass(frozen=True)
 class DAGANRNSettings(DAGANUNSettings):
-    "DA-GAN-RN as published (Boutin et al. 2022, S11)."
+    "DA-GAN-RN as published (Boutin et al. 2022, S11), but `beta1`, as for `DAGANUNSettings`."
     title, fixed = "DA-GAN-RN", dict(skips=False)
 
 # %% ../../nbs/api/800_studies_generators.ipynb #90b19b53

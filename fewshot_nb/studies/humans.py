@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MADE', 'STUDY', 'class_places', 'class_distances', 'nearest_concepts', 'save_places', 'read_places', 'nearness_row',
-           'nearness_flops', 'human_concepts', 'models_and_people', 'people_distance', 'varied_together',
-           'nearness_measures', 'simplicity_measure', 'nearness_chart']
+           'nearness_flops', 'human_concepts', 'models_and_people', 'people_distance', 'with_shipped_gates',
+           'varied_together', 'nearness_measures', 'simplicity_measure', 'nearness_chart']
 
 # %% ../../nbs/api/815_studies_humans.ipynb #04f3fc5a
 from pathlib import Path
@@ -16,6 +16,7 @@ from .. import core
 from ..claims.gates import first_gate, grid_gate
 from ..claims.rules import Estimate, Measure
 from ..engine import experiment as experiments
+from ..engine.results import committed_rows
 from . import generation
 from . import sweeps
 from ..core import InputError, choose, read_arrays, rng, save_arrays, torch_rng
@@ -32,9 +33,9 @@ from ..models.core import parameter_count
 def class_places(
     exam: Exam,  # classes, prototypes and critics, see `generation.Exam`
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
-    cut: bool = False,  # stretch and cut them at one half after enlarging, see `generation.Exam.judge`
+    cut: bool | None = None,  # stretch and cut them at one half after enlarging; None: where their size differs
 ) -> dict:  # diversity and recognizability (%), arrays (class,)
-    "Diversity and recognizability of each class's drawings."
+    "Diversity and recognizability of each class's drawings; `InputError` as `generation.Exam.look` says."
     return _placed(exam, exam.look(samples, cut))
 
 def _placed(exam, features):
@@ -123,7 +124,7 @@ def _place_classes(setting, model, exam, folder, data):
     seed, samples, size = columns["seed"], columns["samples"], model.settings["image_size"]
     shown = fit_and_judged(size, str(data))[1].to(exam.prototypes.device).take(exam.prototypes)
     drawn = model.sample(shown, samples, torch_rng(seed, "samples", device=shown.device))
-    places = class_places(exam, drawn, cut=size < exam.size)
+    places = _placed(exam, exam.look(drawn, any_ink=True))
     digest = setting_digest(columns | dict(made=setting.get("made"), source=exam.source))
     name = f"{setting['model']}-seed{seed}-{digest}"
     save_places(folder/"classes"/f"{name}.npz", places)
@@ -212,6 +213,17 @@ def people_distance(
     points = np.concatenate([every[["diversity", "recognizability"]], [human]])
     return float(np.hypot(*np.subtract(place, human)/points.std(0)))
 
+# %% ../../nbs/api/815_studies_humans.ipynb #f2ba039a
+def with_shipped_gates(
+    table: pd.DataFrame,  # of `exp_humans`
+) -> pd.DataFrame:  # with a column `gate`, as `generator_claims.with_gates`
+    "Rows and why they are no finding yet; a shipped model has the gate of the row in which it was trained."
+    trained = with_gates(pd.concat([committed_rows(name) for name in ("exp_models", "exp_beta")], ignore_index=True))
+    known, own = trained.drop_duplicates("sheet").set_index("sheet").gate, with_gates(table)
+    made = table.made if "made" in table else [None]*len(table)
+    sheets = [shipped_generator(m)[1]["sheet"] if how == "shipped" else None for m, how in zip(table.model, made)]
+    return own.assign(gate=[known.get(sheet, gate) for sheet, gate in zip(sheets, own.gate)])
+
 # %% ../../nbs/api/815_studies_humans.ipynb #near-004
 def _median(values, draws=2000):
     "A median with its bootstrap interval."
@@ -273,7 +285,7 @@ def simplicity_measure(
 ) -> Measure:
     "Whether the concepts of VAE-STN have less ink than those of VAE-NS (Fig. 5b)."
     two = {plots.MODELS[m]["label"]: np.asarray(ink[m], float) for m in ("vae-stn", "vae-ns")}
-    return Measure(two, "concepts", gate=sweep_gate(with_gates(table[table.model.isin(("vae-stn", "vae-ns"))])))
+    return Measure(two, "concepts", gate=sweep_gate(with_shipped_gates(table[table.model.isin(("vae-stn", "vae-ns"))])))
 
 # %% ../../nbs/api/815_studies_humans.ipynb #d8d889a4
 def nearness_chart(

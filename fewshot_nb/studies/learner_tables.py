@@ -8,13 +8,12 @@ __all__ = ['TABLE_METHODS', 'in_the_tables', 'table_rows', 'beside_the_paper', '
 # %% ../../nbs/api/849_studies_learner_tables.ipynb #7f0b4fd2
 import json
 from dataclasses import replace
-import numpy as np, pandas as pd, torch
+import numpy as np, pandas as pd
 from ..claims.rules import Measure
 from ..papers import published_table
 from ..plots import COLOURS, METHOD_KINDS, ReadingTable, reading_table
-from ..samplers import TaskBatch
 from .learners import (PAIRED_NOTE, at_shots, class_unit, learner_gates, learner_preset,
-                                         paired_halves, whole_cells, with_halves)
+                                         paired_halves, tasks_of_classes, whole_cells, with_halves)
 from .realistic import INDUCTIVE_METHODS
 from .realistic_claims import (JUDGED_METHODS, ComparedMethods, every_shot_measures,
                                                  fewest_shot_measures, named_method_measures, pooled_cells)
@@ -34,17 +33,13 @@ def in_the_tables(
     return rows[known & (rows.bn == rows.learner.map(_READ).fillna("running"))]
 
 # %% ../../nbs/api/849_studies_learner_tables.ipynb #753ae6c2
-def _tasks_of(classes):
-    "Tasks of which nothing is known but their classes."
-    n, none = len(classes), torch.empty(len(classes), 0, dtype=torch.long)
-    return TaskBatch(none, none, none, none, torch.tensor(classes), torch.zeros(n, dtype=torch.long))
-
 def _compared(mine, cell) -> dict:
     "A method beside the others of its cell, on the tasks that it was asked; cell: method -> its row."
     n, q = mine["asked"], mine["n_query"]
     def share(m, column="right"): return np.array(cell[m][column][:n])/q
     def change(m): return share(m) - share(m, "right_balanced")
-    name, drawn = mine["learner"], (_tasks_of(json.loads(mine["task_classes"])), np.arange(mine["novel_classes"]))
+    tasks, name = tasks_of_classes(json.loads(mine["task_classes"])), mine["learner"]
+    drawn = tasks, np.arange(mine["novel_classes"])
     rivals = [m for m in TABLE_METHODS["inductive"] if m in cell and m != name]
     best = max(rivals, key=lambda m: share(m).mean())
     found = dict(accuracy=share(name), change=change(name), versus=share(name) - share(best),

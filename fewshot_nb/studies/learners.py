@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FEATURE_METHODS', 'PAIRED_NOTE', 'LearnerSetting', 'learner_images', 'learner_preset', 'trained_backbone',
-           'with_halves', 'learner_rows', 'learner_row', 'spread_readings', 'learners_work', 'draw_readings',
-           'draw_learning', 'paired_halves', 'readings_table', 'learner_gates', 'training_words', 'whole_cells',
-           'class_unit', 'at_shots', 'learner_measures']
+           'with_halves', 'learner_rows', 'tasks_of_classes', 'gains_over', 'learner_row', 'spread_readings',
+           'learners_work', 'draw_readings', 'draw_learning', 'paired_halves', 'readings_table', 'learner_gates',
+           'training_words', 'whole_cells', 'class_unit', 'at_shots', 'losses_by_choice', 'learner_measures']
 
 # %% ../../nbs/api/848_studies_learners.ipynb #f919a611
 import hashlib, json
@@ -25,7 +25,7 @@ from ..inference import METHODS
 from ..models.core import BATCH_NORMS, computed_in
 from ..models.residual import photograph_backbone
 from ..plots import COLOURS, ReadingTable, reading_table
-from ..samplers import TaskSpec, task_stream
+from ..samplers import TaskBatch, TaskSpec, task_stream
 from .base_training import base_image_count, base_training_banks, image_flops
 from .generators import counted_in
 from ..evaluation.compare import half_over
@@ -194,6 +194,25 @@ def learner_rows(
     if checkpoint: checkpoint.unlink(missing_ok=True)  # asking takes minutes, and may be interrupted as well
     return rows
 
+# %% ../../nbs/api/848_studies_learners.ipynb #14969c38
+def tasks_of_classes(
+    classes: list,  # (task, way), as `task_classes` has them
+) -> TaskBatch:
+    "Tasks of which nothing is known but their classes."
+    n, none = len(classes), torch.empty(len(classes), 0, dtype=torch.long)
+    return TaskBatch(none, none, none, none, torch.tensor(classes), torch.zeros(n, dtype=torch.long))
+
+def gains_over(
+    readings: list,  # the rows of one training
+    inductive: str,  # one of `BATCH_NORMS`: the reading from which gains and leaks are measured
+) -> list:  # the same rows
+    "The readings of a training, measured from one of them by their right answers."
+    if any(r["inductive"] and r["bn"] == inductive for r in readings): return readings
+    kinds = dict(dirichlet="right", balanced="right_balanced")
+    found = {(r["bn"], kind): np.array(r[name])/r["n_query"] for r in readings for kind, name in kinds.items()}
+    drawn = tasks_of_classes(json.loads(readings[0]["task_classes"])), np.arange(readings[0]["novel_classes"])
+    return [r | _reading_row(r["bn"], found, inductive, drawn, r["n_query"]) for r in readings]
+
 # %% ../../nbs/api/848_studies_learners.ipynb #848ea0d2
 def learner_row(
     setting: dict,  # of `LearnerSetting`
@@ -214,7 +233,9 @@ def spread_readings(
 ) -> pd.DataFrame:  # a row for each reading of each training
     "Rows of trainings, a row for each reading."
     shared = table.drop(columns="readings").to_dict("records")
-    return pd.DataFrame([{**r, **found} for r, text in zip(shared, table.readings) for found in json.loads(text)])
+    trainings = [[r | found for found in json.loads(text)] for r, text in zip(shared, table.readings)]
+    presets = [learner_preset(r["learner"], r["shot"]) for r in shared]
+    return pd.DataFrame([row for t, p in zip(trainings, presets) for row in gains_over(t, p.inductive)])
 
 # %% ../../nbs/api/848_studies_learners.ipynb #54d963fd
 def _step_images(setting, preset) -> int:
@@ -380,6 +401,31 @@ def _each(rows, name) -> dict:
     def estimate(t): return pooled_cells(t, name)
     return {f"{title}, {shot}-shot": estimate(t) for (title, shot), t in rows.groupby(["title", "shot"])}
 
+# %% ../../nbs/api/848_studies_learners.ipynb #51db3626
+def losses_by_choice(
+    rows: pd.DataFrame,  # of `learner_rows` with their settings, those that can bear a verdict
+) -> pd.DataFrame:  # of `Estimate`s in points: a row for each choice of learners, a column for each reading of Versa
+    "What the transductive reading loses under Dirichlet queries, by choices that nobody made beforehand."
+    versa, first, few = (rows.learner == name for name in ("versa", "maml first-order", "entropy-min"))
+    trainings = [t.to_dict("records") for _, t in rows[versa].groupby(["shot", "seed"])]
+    left_out = {"all": [], "MAML once": ["maml first-order"], "without Entropy-min": ["entropy-min"],
+                "neither": ["maml first-order", "entropy-min"]}
+    found = {}
+    for bn in ("running", "support"):
+        measured = pd.DataFrame([r for t in trainings for r in gains_over(t, bn)])
+        leaking = pd.concat([rows[~versa], measured])[lambda t: t.bn == "transductive"]
+        found[f"Versa from {bn}"] = {name: pooled_cells(leaking[~leaking.learner.isin(out)], "gain", -1)
+                                     for name, out in left_out.items()}
+    return pd.DataFrame(found)
+
+def _read_otherwise(rows) -> str:
+    "What has to be said beside V20."
+    by = losses_by_choice(rows).stack().drop_duplicates()
+    said = sum(e.low > 0 for e in by)
+    return ("batch norm by support and queries together, where the paper has the queries alone; by who counts "
+            f"{min(e.value for e in by):.2f} to {max(e.value for e in by):.2f} points, above 0 for sure by {said} of "
+            f"{len(by)} choices")
+
 # %% ../../nbs/api/848_studies_learners.ipynb #2f3486f7
 def learner_measures(
     rows: pd.DataFrame,  # of `learner_rows` with their settings
@@ -399,4 +445,4 @@ def learner_measures(
     if len(inductive): own["L2"] = Measure(_each(inductive, "change"), **about)
     part = lead.half/2**.5  # each side of the difference carries its share of the interval
     sides = dict(transductive=around(0., part, lead.rows), inductive=around(lead.value, part, lead.rows))
-    return {"V20": Measure(sides, **about)}, own
+    return {"V20": Measure(sides, **about, remark=_read_otherwise(sound))}, own

@@ -32,7 +32,7 @@ OVERFITTING_LEARNERS = {
 
 @dataclass(frozen=True)
 class OverfittingSettings:
-    "One learner; the defaults are those of S17 (Boutin et al. 2022)."
+    "One learner; the defaults are those of S17 (Boutin et al. 2022), but for a ProtoNet's looks, see `way`."
     learner: str = "classifier"  # one of `OVERFITTING_LEARNERS`
     seed: int = 0  # of weights and tasks
     image_size: int = 50  # side in pixels
@@ -41,8 +41,8 @@ class OverfittingSettings:
     epochs: int = 80  # an epoch of the classifier is all drawings once,
     batch: int = 128  # drawings of its step;
     episodes: int = 100  # an epoch of a ProtoNet so many episodes
-    way: int = 60  # classes of a ProtoNet's episode
-    query: int = 5  # of each class
+    way: int = 60  # classes of a ProtoNet's episode, and of a look, where S1 has 20
+    query: int = 5  # of each class, as in the authors' code; S1 prints 1
     tasks: int = 20  # episodes of a look at the characters held out
 
     def __post_init__(self): choose(self.learner, OVERFITTING_LEARNERS, "learner")

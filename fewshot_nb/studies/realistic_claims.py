@@ -294,18 +294,18 @@ def curve_measures(
 def imbalance_measures(
     rows,  # of `exp_imbalance`, with intervals over classes, at the smallest a at least
 ) -> dict:  # id of a claim -> `Measure`
-    "What Fig. 4 measured at its uneven end."
+    "What Fig. 4 measured at its ends."
     a = rows.marginal.map(evenness)
-    least = rows[a == a.min()]
+    least, even = rows[a == a.min()], rows[np.isinf(a)]
     leads = {m: _pooled(least, m, "lead") for m in JUDGED_METHODS if m in set(least.method)}
     behind = (pd.DataFrame(leads.values(), leads)/100).assign(lead_over_class=lambda t: t.high - t.value)
     of = len(behind), 1  # one is missing: a whole Entropy-min
     share = share_measure(behind.rename(columns=dict(value="lead")), "lead", -1, methods=of)
     lost = {_title(m): _pooled(least, m, "loss") for m in ("laplacianshot", "alpha-tim", "tim", "pt-map")}
-    return {
-        "V15": share,
-        "V16": Measure(lost, unit="classes"),
-    }
+    found = {"V15": share, "V16": Measure(lost, unit="classes")}
+    if not len(even): return found
+    kept = {_title(m): _pooled(even, m, "lead") for m in ("laplacianshot", "alpha-tim")}
+    return found | {"V16b": Measure(kept, unit="classes")}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #f2839ae5
 def parameter_ranges(

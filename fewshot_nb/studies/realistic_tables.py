@@ -289,8 +289,9 @@ def tuning_table(
     return table.round({name: 1 for name in table if name != "tuned value"})
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #6d397e1f
-_METHOD_COLOURS = {"simpleshot": "black", "pt-map": "vermillion", "tim": "orange", "alpha-tim": "blue",
-                   "laplacianshot": "green", "bd-cspn": "purple", "entropy-min": "sky"}
+_METHOD_LOOKS = {"simpleshot": ("black", "o"), "pt-map": ("vermillion", "s"), "tim": ("orange", "^"),
+                 "alpha-tim": ("blue", "D"), "laplacianshot": ("green", "v"), "bd-cspn": ("purple", "<"),
+                 "entropy-min": ("sky", ">")}
 
 def draw_imbalance(
     ax,  # a matplotlib axis
@@ -299,11 +300,12 @@ def draw_imbalance(
     "Accuracy as queries become more uneven, a line for each method; SimpleShot is dashed, bands are over tasks."
     marginals = sorted(rows.marginal.unique(), key=evenness, reverse=True)
     for method, t in rows.groupby("method", sort=False):
-        t, ink = t.set_index("marginal").loc[marginals], COLOURS.get(_METHOD_COLOURS.get(method), "#888888")
+        t, (colour, marker) = t.set_index("marginal").loc[marginals], _METHOD_LOOKS.get(method, ("", "o"))
+        ink = COLOURS.get(colour, "#888888")
         x, mean, half = range(len(marginals)), 100*t.accuracy, 100*t.accuracy_half
-        ax.plot(x, mean, "--" if method == "simpleshot" else "-", marker="o", ms=3, color=ink,
+        ax.plot(x, mean, "--" if method == "simpleshot" else "-", marker=marker, ms=4, color=ink,
                 label=method_label(method))
-        ax.fill_between(x, mean - half, mean + half, color=ink, alpha=.12, lw=0)
+        ax.fill_between(x, mean - half, mean + half, color=ink, alpha=.25, lw=0)
     names = [f"{evenness(m):g}" if np.isfinite(evenness(m)) else m for m in marginals]
     ax.set(xlabel="Dirichlet parameter a", title=rows.features.iloc[0])
     ax.set_xticks(range(len(marginals)), names, rotation=30, ha="right", rotation_mode="anchor")

@@ -15,7 +15,7 @@ from ..core import InputError, choose, device as find_device
 from ..data.augmentation import Augmentation, augmented
 from ..models.core import PRECISIONS, autocast, embed, fresh, parameter_count
 from ..models.residual import photograph_backbone
-from .loop import State, Watch, descend, epoch_batch, run_steps
+from .loop import State, Watch, descend, epoch_batch, learned_from, run_steps
 from .proto_net import few_shot_accuracy
 from .schedules import milestones
 
@@ -152,7 +152,7 @@ def train_backbone(
     rates = [lr*schedule(s) for s in range(0, steps + 1, max(1, steps//4))]
     about = f"{type(model).__name__} {model.dim}, {parameter_count(model):,} parameters"  # two stems differ in these
     known = dict(asdict(how), backbone=about, trainer="base", steps=steps, batch=batch,
-                 rates=rates, samples=bank.n, validation=None if validation is None else validation.n)
+                 rates=rates, **learned_from(bank, validation))
     watch = dict(watch=_base_look(bank, validation, how), look=looks) if validation is not None else {}
     loop = dict(dict(desc="base training", log=min(50, epoch)), **watch, **loop)
     run_steps(descend(_base_loss(bank, batch, seed, how), schedule), state, steps, checkpoint, until=until,

@@ -17,7 +17,7 @@ from ..core import InputError, choose, device as find_device, rng
 from ..data.bongard.render import PictureBank
 from ..models.bongard_solvers import SIDE_SHOTS
 from ..samplers import TaskBatch, given_tasks
-from .loop import State, descend, run_steps
+from .loop import State, descend, learned_from, run_steps
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #42323fb6
 def problems_of(
@@ -194,7 +194,7 @@ def train_solver(
         return dict(loss=F.cross_entropy(logits.flatten(0, 1), labels.flatten()), accuracy=right, drawing=waited)
     # not the steps: at a constant rate a longer training goes on where a shorter one ended
     settings = dict(trainer="solver", model=type(model).__name__, size=bank.size, batch=batch, lr=lr,
-                    problems=problems_of(bank))
+                    problems=problems_of(bank), **learned_from(bank))
     if schedule: settings["steps"] = steps
     if queries != "two": settings["queries"] = queries
     if norms != "separate": settings["norms"] = norms
@@ -304,6 +304,6 @@ def train_moco(
                   optimizer=optimizer)
     settings = dict(trainer="moco", size=bank.size, batch=batch, queue=queue, key_momentum=key_momentum,
                     temperature=temperature,
-                    lr=lr, steps=steps, pictures=bank.n)
+                    lr=lr, steps=steps, **learned_from(bank))
     step = descend(lambda state: _moco_step(state, bank, batch, key_momentum, temperature), schedule=schedule)
     return model, run_steps(step, state, steps, checkpoint, until=until, settings=settings, log=20, desc="MoCo")

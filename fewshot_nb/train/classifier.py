@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..core import InputError, device as find_device, torch_rng
 from ..models.core import evaluating
 from ..models.critics import fresh_critic
-from .loop import State, Watch, descend, epoch_batch, run_steps
+from .loop import State, Watch, descend, epoch_batch, learned_from, run_steps
 from .schedules import staircase
 
 # %% ../../nbs/api/365_train_classifier.ipynb #3d81007d
@@ -79,8 +79,8 @@ def train_classifier(
         out, done = learn(state), state.step + 1
         if done % look == 0: state.watch.look(done, classifier_scores(model, bank, held), model)
         return out
-    settings = dict(trainer="classifier", batch=batch, drawings=drawings, lr=lr, steps=steps, samples=bank.n,
-                    scheduled=schedule is not None, look=look)
+    settings = dict(trainer="classifier", batch=batch, drawings=drawings, lr=lr, steps=steps,
+                    scheduled=schedule is not None, look=look, **learned_from(bank))
     run_steps(step, state, steps, checkpoint, until=until, settings=settings, log=min(20, look), desc="classifier")
     return model.eval(), state
 

@@ -20,7 +20,7 @@ from ..models.metric import MatchingNet, PrototypicalNet
 from ..models.resnets import ConvNet, ResNet12
 from ..models.tadam import TADAM, ProtoNetTADAM
 from ..samplers import TaskSpec, task_stream
-from .loop import State, Watch, descend, run_steps
+from .loop import State, Watch, descend, learned_from, run_steps
 from .schedules import second_half, staircase
 
 # %% ../../nbs/api/370_train_episodic.ipynb #ff902f2c
@@ -219,10 +219,9 @@ def train_learner(
     bank, model = bank.to(where), model.to(where).train()
     state = _learner_state(model, bank, lr, how, validation is not None, seed, where)
     step = _learner_step(bank, draw, schedule, how, steps, validation)
-    watched = None if validation is None else validation.n
     rates = [lr*(schedule(s) if schedule else 1) for s in range(0, steps + 1, max(1, steps//4))]
     known = dict(asdict(how), trainer="learner", learner=type(model).__name__, steps=steps, batch=batch, rates=rates,
-                 samples=bank.n, watched=watched, **(settings or {}))
+                 **learned_from(bank, validation)) | (settings or {})
     stop = None if validation is None else state.watch.stop
     loop = dict(dict(desc=type(model).__name__), **loop)
     run_steps(step, state, steps, checkpoint, until=until, settings=known, stop=stop, **loop)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from jaxtyping import Float
-from ..core import InputError, choose
+from ..core import InputError, choose, content_digest
 from ..data.bank import Bank
 from ..models.backbones import Conv4
 from ..models.core import BATCH_NORMS, computed_in, embed, evaluating, fresh
@@ -25,6 +25,7 @@ from ..models.versa import Versa
 from ..samplers import TaskSpec, task_stream
 from .episodic import LearnerTraining, train_learner
 from .fine_tuning import FineTuned
+from .loop import learned_from
 from .maml import MAML
 from .schedules import staircase
 
@@ -52,7 +53,7 @@ TABLE_LEARNERS = {
                              one_shot=(("way", 30),)),
     "maml": TableLearner("MAML", _MAML, "support", 60_000, batch=2, one_shot=(("batch", 4),)),
     "maml first-order": TableLearner("MAML (first order)", _MAML, "support", 60_000, batch=2, one_shot=(("batch", 4),)),
-    "versa": TableLearner("Versa", "Gordon et al. 2019", "support", 100_000, 1e-4,
+    "versa": TableLearner("Versa", "Gordon et al. 2019", steps=100_000, lr=1e-4,
                           one_shot=(("steps", 50_000), ("lr", 2.5e-4), ("batch", 8))),
     "sib": TableLearner("SIB", _HU, steps=50_000, batch=1, optimizer="nesterov", weight_decay=5e-4, on_backbone=True),
     "entropy-min": TableLearner("Entropy-min", "Dhillon et al. 2020", on_backbone=True)}
@@ -134,6 +135,10 @@ def embedded_bank(
     "The same classes as features."
     return bank.holding(embed(net, bank, "embedding").detach())
 
+def _images_and_net(net, bank, validation) -> dict:
+    "Words for a checkpoint of what is learned from embedded images, whose last bits may change on a GPU."
+    return learned_from(bank, validation) | dict(net=content_digest(sorted(net.state_dict().items())))
+
 # %% ../../nbs/api/383_train_learners.ipynb #f459a970
 def train_table_learner(
     name: str,  # one of `TABLE_LEARNERS`
@@ -165,16 +170,16 @@ def train_table_learner(
     how = LearnerTraining(way=way, shot=shot, n_query=each*way, look=look, n_validation=n_validation, look_way=5,
                           optimizer=preset.optimizer, weight_decay=preset.weight_decay)
     trained, seen, watched = learner, bank, validation
+    about = dict(name=name, backbone=backbone, shape=list(bank.shape))
     if name == "sib":
         trained = learner.head
-        net.to(device)
+        about |= _images_and_net(net.to(device), bank, validation)
         seen, watched = (b and embedded_bank(net, b) for b in (bank, validation))
     if schedule is None and preset.halved: schedule = staircase(preset.halved)
     trained, state = train_learner(
         trained, seen, steps=preset.steps if steps is None else steps, lr=lr or preset.lr, batch=batch or preset.batch,
         schedule=schedule, seed=seed, device=device, checkpoint=checkpoint, until=until, how=how, validation=watched,
-        settings=dict(name=name, backbone=backbone, shape=list(bank.shape)), log=max(1, min(20, look)),
-        desc=preset.title)
+        settings=about, log=max(1, min(20, look)), desc=preset.title)
     if isinstance(learner, MAML): learner.note_moments(bank)
     return learner.to(device).eval(), state
 

@@ -17,7 +17,7 @@ from ..models.core import seeded_torch
 from ..models.program_synthesis import MOVE_TOLERANCE, program_tokens, wrong_moves
 from .bongard_solvers import drawing_threads, first_state, made_ahead
 from .learners import TaskClassifier
-from .loop import descend, run_steps
+from .loop import descend, learned_from, run_steps
 
 # %% ../../nbs/api/410_train_program_synthesis.ipynb #b54b8b1d
 def train_synthesis(
@@ -42,7 +42,8 @@ def train_synthesis(
         which = rng(seed, "synthesis", step).integers(0, bank.n, batch)
         return bank.take(torch.from_numpy(which)), program_tokens(bank.pictures.pick(which)).to(where)
     drawn = made_ahead(draw, last, drawing_threads(where))
-    settings = dict(trainer="synthesis", size=bank.size, batch=batch, lr=lr, heads=model.decoder.heads, pictures=bank.n)
+    settings = dict(trainer="synthesis", size=bank.size, batch=batch, lr=lr, heads=model.decoder.heads,
+                    **learned_from(bank))
     if schedule: settings["steps"] = steps
     step = descend(lambda state: model.loss(*drawn(state.step)), schedule=schedule, clip=5.)
     run_steps(step, state, last, checkpoint, settings=settings, log=min(20, steps), desc="program synthesis")
@@ -130,7 +131,7 @@ def train_attribute_classifier(
         images, labels = drawn(state.step)
         logits = model(images)
         return dict(loss=F.cross_entropy(logits, labels), accuracy=(logits.argmax(1) == labels).float().mean())
-    settings = dict(trainer="classifier", size=bank.size, batch=batch, lr=lr, steps=steps, pictures=bank.n)
+    settings = dict(trainer="classifier", size=bank.size, batch=batch, lr=lr, steps=steps, **learned_from(bank))
     step = descend(loss, schedule=schedule or _tenth_at_the_end(steps))
     run_steps(step, state, last, checkpoint, settings=settings, log=min(20, steps), desc="classifier")
     return model.eval(), state

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from ..core import InputError, choose
+from ..core import InputError, choose, content_digest
 from ..models.core import embed
 from ..models.critics import fresh_critic
 from ..models.heads import prototype_logits
@@ -57,7 +57,7 @@ def train_proto_net(
     _, state = train_learner(
         PrototypicalNet(model), bank, steps=steps, lr=lr, batch=batch, how=how, draw=fixed,
         schedule=schedule or staircase(max(1, -(-steps//4))), seed=seed, device=device, checkpoint=checkpoint,
-        until=until, settings=dict(support=support), log=20)
+        until=until, settings=dict(support=support, prototypes=fixed and content_digest(prototypes)), log=20)
     return model, state
 
 # %% ../../nbs/api/375_train_proto_net.ipynb #278aaddc

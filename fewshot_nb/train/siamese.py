@@ -16,7 +16,7 @@ from ..data.bank import Bank
 from ..models.core import fresh
 from ..models.siamese import Siamese
 from ..samplers import TaskSpec, task_stream
-from .loop import State, descend, run_steps
+from .loop import State, descend, learned_from, run_steps
 from .schedules import milestones
 
 # %% ../../nbs/api/415_train_siamese.ipynb #588b9f8a
@@ -108,7 +108,7 @@ def train_siamese(
     state = State(seed, where, model=model, optimizer=optimizer)
     step = descend(_siamese_loss(bank, partial(draw, steps=steps), shot, head), schedule or milestones(steps))
     settings = dict(task, trainer="siamese", steps=steps, batch=batch, shared=shared, within=within, head=head, lr=lr,
-                    momentum=momentum, scheduled=schedule is not None, samples=bank.n)
+                    momentum=momentum, scheduled=schedule is not None, **learned_from(bank))
     run_steps(step, state, steps, checkpoint, until=until, settings=settings, log=50, desc="siamese")
     return model.eval(), state
 

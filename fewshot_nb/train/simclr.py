@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from ..core import InputError, choose, device as find_device
 from ..models.critics import fresh_critic
-from .loop import State, descend, epoch_batch, run_steps
+from .loop import State, descend, epoch_batch, learned_from, run_steps
 
 # %% ../../nbs/api/385_train_simclr.ipynb #43e9e6e6
 @dataclass(frozen=True)
@@ -219,6 +219,6 @@ def train_simclr(
         a, b = state.model(augment(torch.cat([x, x]), d, state.generator)).chunk(2)
         return nt_xent(a, b, temperature)
     settings = dict(trainer="simclr", batch=batch, distortion=asdict(d), temperature=temperature, lr=lr, steps=steps,
-                    samples=bank.n, scheduled=schedule is not None)
+                    scheduled=schedule is not None, **learned_from(bank))
     run_steps(descend(loss, schedule), state, steps, checkpoint, until=until, settings=settings, log=20, desc="SimCLR")
     return model.eval(), state

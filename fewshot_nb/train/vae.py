@@ -17,7 +17,7 @@ from ..models.core import PRECISIONS, autocast, fresh
 from ..models.vae_ns import VAENS
 from ..models.vae_stn import VAESTN
 from .compiling import compiled, replaced_methods
-from .loop import State, descend, run_steps
+from .loop import State, descend, learned_from, run_steps
 from .schedules import classes_apart, hold_then_fall, plateau
 
 # %% ../../nbs/api/390_train_vae.ipynb #4692bf62
@@ -106,7 +106,7 @@ def train_generator(
         lambda *of: draw(aside, *of), seed, math.ceil(aside.numel()/(batch*context)))
     adam = dict(lr=lr, weight_decay=weight_decay)
     known = dict(adam, context=context, clamp=clamp, annealing=annealing, augmentation=augmentation,
-                 precision=precision, batch=batch, **(settings or {}))
+                 precision=precision, batch=batch, **learned_from(bank), **(settings or {}))
     return _follow(model, bank, loss, steps, epoch, adam, schedule, seed, dict(clamp=clamp), known, evaluate,
                    checkpoint=checkpoint, until=until, **loop)
 
@@ -243,6 +243,7 @@ def train_pairs(
         lambda *of: draw(aside, *of), seed, math.ceil(table[aside].numel()/batch))
     def loss(state): return draw(learned, state.model, state.generator)
     adam = dict(lr=lr, weight_decay=weight_decay)
-    known = dict(adam, pairs=pairs, batch=batch, clip=clip, precision=precision, **(settings or {}))
+    known = dict(adam, pairs=pairs, batch=batch, clip=clip, precision=precision,
+                 **learned_from(bank, None, prototypes), **(settings or {}))
     return _follow(model, bank, loss, steps, steps_an_epoch(bank, batch, 1), adam, schedule, seed, dict(clip=clip),
                    known, evaluate, checkpoint=checkpoint, until=until, **loop)

@@ -16,17 +16,17 @@ from ..data.bank import Bank
 from ..models.core import PRECISIONS, autocast, fresh
 from ..models.dagan import DAGAN, PairCritic, critic_terms
 from .compiling import compiled
-from .loop import State, descend, run_steps
+from .loop import State, descend, learned_from, run_steps
 from .stacked import stacked, together, unstack
 from .vae import draw_pairs, pair_tables
 
 # %% ../../nbs/api/400_train_wgan.ipynb #4813838d
 @dataclass(frozen=True)
 class AdversarialTraining:
-    "How a generator is trained against a critic by WGAN-GP; the defaults: Boutin et al. 2022, supplement S10."
+    "How a generator is trained against a critic by WGAN-GP; as Boutin et al. 2022, S10, but `betas`, of their code."
     pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`
     critic_steps: int = 5  # of the critic for one of the generator
-    betas: tuple = (0., .9)  # Adam's
+    betas: tuple = (0., .9)  # Adam's; S10 prints .9 for the first
     penalty: float = 10.  # weight of the gradient penalty
     precision: str = "float32"  # one of `models.core.PRECISIONS`; losses and the penalty stay in float32
     compile: str = "off"  # one of `train.compiling.COMPILE`; dropout then falls on other units
@@ -67,7 +67,8 @@ def train_adversarial(
             unstack(state.critic, critics)
         if then: then(state)
     known = dict(asdict(how), lr=lr, batch=batch, steps=steps, scheduled=schedule is not None, seeds=seeds,
-                 model=models[0].settings, bank=[bank.source, bank.n, *bank.shape], **(settings or {}))
+                 model=models[0].settings, bank=[bank.source, bank.n, *bank.shape],
+                 **learned_from(bank, None, prototypes), **(settings or {}))
     run_steps(step, state, steps, checkpoint, until=until, settings=known,
               watch=partial(hand_back, then=watch) if watch else None, **loop)
     hand_back(state)

@@ -7,11 +7,11 @@ __all__ = ['RELEASED_FOLDERS', 'RELEASED_SPLIT', 'RELEASED_SUMS', 'save_problems
            'PictureFiles', 'ReleasedProblems', 'read_released', 'program_strings', 'write_released']
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #9f974a53
-import hashlib, io, json, re, shutil, struct, zipfile, zlib
+import hashlib, io, json, os, re, shutil, struct, zipfile, zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 import numpy as np
-from ...core import InputError, choose, read_arrays, save_arrays, writable
+from ...core import InputError, choose, content_digest, files_digest, read_arrays, save_arrays, writable
 from .logo import STROKES, Actions, Poses, parse_shape, unpack_shapes
 from .problems import PROBLEM_KINDS, PROBLEM_SPLITS, BongardProblems
 from .render import Pictures
@@ -110,6 +110,12 @@ class PictureFiles:
     ):
         "uint8 (image, size, size), ink 255 on 0."
         return np.stack([read_drawing(path, size) for path in self.paths])
+
+    @property
+    def fingerprint(self) -> str:
+        "The digest of the files in their order; none is decoded."
+        folder = os.path.commonpath(map(os.path.dirname, self.paths))
+        return content_digest(files_digest(folder, set(self.paths)), [os.path.relpath(p, folder) for p in self.paths])
 
 # %% ../../../nbs/api/190_data_bongard_files.ipynb #aaf69c28
 RELEASED_FOLDERS = ("ff", "bd", "hd")  # one for each of `PROBLEM_KINDS`, as in the released files

@@ -267,7 +267,7 @@ def to(self: PictureBank, device) -> "PictureBank":
 def fingerprint(self: PictureBank) -> str:
     "The digest of programs, poses, labels, groups and size: 32 hexadecimal digits."
     p = self.pictures
-    if not isinstance(p, Pictures): return content_digest(self.take(torch.arange(self.n)), self.labels, self.groups)
+    if not isinstance(p, Pictures): return content_digest(p.fingerprint, self.size, self.labels, self.groups)  # files
     return content_digest(*p.actions, *p.poses, p.image, np.array(self.size), self.labels, self.groups)
 
 # %% ../../../nbs/api/145_data_bongard_render.ipynb #c81768bd
