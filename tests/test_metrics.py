@@ -191,10 +191,10 @@ def test_claims_about_people_are_reproduced(human):
     from fewshot_nb.claims.judge import judge_measures
     verdicts = judge_measures("generation", human[-1], data="omniglot", profile="paper", critics="serre2022")
     shown = verdicts[["id", "published", "ours", "verdict"]]
-    # within half a unit of the last printed digit: p-values that the printed correlations do not give
+    # within a unit of the last printed digit, rounded or cut: p-values that the printed correlations do not give
     apart = set(verdicts.id[verdicts.verdict == "not reproduced"])
     assert len(verdicts) >= 18 and set(verdicts.verdict) == {"reproduced", "not reproduced"}, shown
-    assert apart == {"H3p", "H5p", "H6p", "H7p"}, shown
+    assert apart == {"H5p", "H6p", "H7p"}, shown
 
 def test_one_printed_star_is_one_claim_with_both_readings(human):
     "Fig. 3a's star was two claims, one reproduced and one not, though the paper prints one point."
