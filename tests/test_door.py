@@ -214,6 +214,7 @@ def test_the_doctor_names_what_mends(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "numba" else real(name, *a))
     text = said("doctor").stdout
     assert "numba is not installed" in text and "-m pip install numba" in text and "data omniglot" in text
+    assert "unset FEWSHOT_DATA; fewshot_nb data omniglot" in " ".join(text.split())  # in that folder nothing is fetched
     assert "torch" in text and "cache" in text
 
 def test_the_list_is_by_paper_and_loads_no_pandas():

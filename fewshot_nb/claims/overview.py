@@ -72,7 +72,8 @@ def verdict_table(
 def _misses_digits_of_p(row):
     "Whether only the digits of a p-value are missed, not its order of magnitude: true, but nobody concludes from it."
     if not row.get("statement", "").startswith("p of ") or answer_of(row["verdict"]) != "do not": return False
-    return abs(math.log10(row["statistic"]/float(row["expected"]))) < .5
+    ratio = row["statistic"]/float(row["expected"])
+    return ratio > 0 and abs(math.log10(ratio)) < .5
 
 def _tier(row):
     "How much a line has to tell; 0: the most."

@@ -74,7 +74,7 @@ def _data():
     yield "data", "ok", f"{root}: {', '.join(there) or 'empty'}", ""
     lacking = not any("omniglot" in name.lower() for name in there)
     yield ("omniglot", "missing" if lacking else "ok", "not in FEWSHOT_DATA" if lacking else "there",
-           f"fewshot_nb data omniglot --data {root}" if lacking else "")
+           f"copy omniglot.tar.xz to {root}, or: unset FEWSHOT_DATA; fewshot_nb data omniglot" if lacking else "")
 
 # %% ../../nbs/api/958_cli_doctor.ipynb #e341f3c0
 _OPTIONAL = {  # package: what it is for, and what to install

@@ -224,11 +224,8 @@ def _turns_there(t, lines, scale):
 # %% ../../nbs/api/812_studies_generator_claims.ipynb #2a91ea81
 def _turn_chances(t, lines, scale, draws=2000):
     "How often rows like these, paths (seed, value, axis), pass as a turn between 50 and 70 where there is none."
-    mean = lines.mean(0)
-    left = lines - mean
-    left = left - left.mean(1, keepdims=True)
-    cov = np.einsum("sti,stj->ij", left, left)/((len(lines) - 1)*(len(t) - 1))
-    noise = rng(0, "claims", "turns").multivariate_normal([0, 0], cov, (draws, len(lines), len(t)))
+    mean, scatter = lines.mean(0), sweeps.seed_scatter(lines)
+    noise = rng(0, "claims", "turns").multivariate_normal([0, 0], scatter, (draws, len(lines), len(t)))
     u = ((t - t[0])/(t[-1] - t[0]))[:, None]
     rise, bend = np.ptp(mean, axis=0)*[-1, 1], abs(np.polyfit(u[:, 0], mean, 2)[0])*[1, -1]
     edges = [bend*(u - (edge - t[0])/(t[-1] - t[0]))**2 for edge in _TURN]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VOLUMES', 'volume_setting', 'sweep_setting', 'sweep_row', 'sweep_flops', 'other_rows', 'setting_effects',
-           'effect_chances', 'twin_profile', 'with_model', 'twin_rows', 'volume_arms']
+           'seed_scatter', 'effect_chances', 'twin_profile', 'with_model', 'twin_rows', 'volume_arms']
 
 # %% ../../nbs/api/810_studies_sweeps.ipynb #6dfd2b92
 import math
@@ -132,15 +132,20 @@ def setting_effects(
     return {k: _effects(*found) for k, found in _scaled_places(sweeps).items()}
 
 # %% ../../nbs/api/810_studies_sweeps.ipynb #30e87495
+def seed_scatter(
+    places: np.ndarray,  # (seed, value, axis) of a sweep, two seeds and two values at least
+) -> np.ndarray:  # (axis, axis)
+    "The covariance of a seed's places around the mean path; a seed may lie elsewhere as a whole."
+    left = places - places.mean(0)
+    left = left - left.mean(1, keepdims=True)
+    return np.einsum("sti,stj->ij", left, left)/((len(left) - 1)*(left.shape[1] - 1))
+
 def _drawn_effects(t, places, size, random, draws=2000):
     "(draw, seed) effects of sweeps that are drawn like this one, of which the true effect is `size`."
     mean = places.mean(0)
-    left = places - mean
-    left = left - left.mean(1, keepdims=True)  # a seed may lie elsewhere as a whole
-    cov = np.einsum("sti,stj->ij", left, left)/((len(places) - 1)*(len(t) - 1))
     own = float(_effects(t, mean[None])[0])
     path = mean*np.sqrt(size/own) if own > 0 else 0*mean
-    noise = random.multivariate_normal([0, 0], cov, (draws, len(places), len(t)))
+    noise = random.multivariate_normal([0, 0], seed_scatter(places), (draws, len(places), len(t)))
     return _effects(t, path + noise)
 
 def _leads(above, below):
@@ -159,8 +164,8 @@ def effect_chances(
     if min(len(places) for _, places in there.values()) < 2: return np.nan
     size = {k: max(0., float(_effects(*found).mean())) for k, found in there.items()}
     random, rates = rng(0, "claims", "effects"), []
-    for other in there.keys() - {most}:
-        for same in {0., size[most], size[other]}:
+    for other in (k for k in there if k != most):  # in their order, for the draws follow one another
+        for same in dict.fromkeys([0., size[most], size[other]]):
             rates.append(_leads(*(_drawn_effects(*there[k], same, random) for k in (most, other))).mean())
     return float(max(rates))
 
