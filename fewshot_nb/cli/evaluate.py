@@ -87,7 +87,7 @@ _Sort = Annotated[str, typer.Option(help="Order of the lines: accuracy, change, 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-files
 _Files = Annotated[list[Path], typer.Argument(
     help="npz, npy, csv, parquet, safetensors or pt with features and labels, or features that come with the package: "
-         "tiny-tiered-rn12, caltech101-own-rn12. Several files are compared.")]
+         "tiny-tiered-rn12, caltech101-own-rn12 or -rn18. Several files are compared.")]
 _Labels = Annotated[Optional[Path], typer.Option(help="A file with the labels: npy, txt or csv.")]
 _Base = Annotated[Optional[Path], typer.Option(help="A file with base features, to centre on.")]
 _Out = Annotated[Optional[str], typer.Option(

@@ -251,7 +251,7 @@ _READERS = {".npz": _npz, ".npy": _npy, ".csv": _csv, ".parquet": _parquet,
 FEATURE_FILES = tuple(_READERS)  # endings of the files that are read
 
 # %% ../../nbs/api/125_data_features.ipynb #5f1b0c02
-SHIPPED_FEATURES = ("tiny-tiered-rn12", "caltech101-own-rn12")
+SHIPPED_FEATURES = ("tiny-tiered-rn12", "caltech101-own-rn12", "caltech101-own-rn18")
 
 def shipped_features(
     name: str,  # one of `SHIPPED_FEATURES`

@@ -64,7 +64,7 @@ def shown_features(
 # %% ../../nbs/api/830_studies_realistic.ipynb #3da61174
 OUR_NETWORKS = {  # backbone -> the banks of features that it makes
     "ResNet-12 at 32 px": ("tiny-tiered-rn12",), "ResNet-12 of Caltech-101": ("caltech101-own-rn12",),
-    "ResNet-12, other domain": tuple(CROSS_DOMAIN)}
+    "ResNet-18 of Caltech-101": ("caltech101-own-rn18",), "ResNet-12, other domain": tuple(CROSS_DOMAIN)}
 
 def _network(features) -> str:
     "The network that saturated features come from."
