@@ -5,8 +5,9 @@
 An experiment is drawn from the committed evidence, or, while it has none, from a run of its profile smoke, as its
 figures then say; any other notebook runs as it is. Pictures have two pixels
 for each shown one and at most 256 colours: a quarter of the bytes. A page weighs at most 300 KB: where pictures
-are too much for that, the heaviest give up colours; drawings in grey keep even shades of grey. `--lighter` does
-no more than that to the pictures that are there.
+are too much for that, the heaviest give up colours, curves before drawings. These keep even shades of grey, 32 while
+there is room, so that what a model leaves in doubt stays soft. `--lighter` does no more than that to the pictures
+that are there.
 """
 
 import base64
@@ -66,12 +67,19 @@ def in_shades(
     greys = np.linspace(0, 255, colours - few).round().astype(int)[:, None].repeat(3, 1)
     return painted(points, np.concatenate([greys, main_colours(points[ink], few)]) if ink.any() else greys)
 
+def is_sheet(points):
+    "Whether a picture, RGB, shows drawings: much of it is neither paper nor ink nor coloured."
+    return ((np.ptp(points, 2) <= 24) & (points.min(2) > 30) & (points.max(2) < 225)).mean() > .03
+
+def opened(picture):
+    "A PNG in base64 as an image without a palette, and its RGB as numbers."
+    image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
+    return image, np.asarray(image).astype(int)
+
 def with_colours(picture, colours):
     "A picture with fewer colours, in base64."
-    image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
-    points = np.asarray(image).astype(int)
-    between = (np.ptp(points, 2) <= 24) & (points.min(2) > 30) & (points.max(2) < 225)
-    if between.mean() > .03: reduced = in_shades(points, colours)  # a sheet of drawings
+    image, points = opened(picture)
+    if is_sheet(points): reduced = in_shades(points, colours)
     elif colours < 64: reduced = painted(points, main_colours(points.reshape(-1, 3), colours))
     else:  # a thin line keeps its colour; the means keep the bands of intervals theirs
         few = len(image.getcolors(colours) or range(colours))
@@ -79,13 +87,19 @@ def with_colours(picture, colours):
     reduced.save(kept := io.BytesIO(), "png", optimize=True)
     return base64.b64encode(kept.getvalue()).decode() + "\n"
 
+steps = [  # colours, of pictures that weigh more than so many bytes, and of which: the gentlest comes first
+    (64, 0, "all"), (32, 40_000, "curves"), (32, 0, "curves"), (16, 0, "curves"), (32, 0, "sheets"),
+    (24, 0, "sheets"), (16, 0, "sheets"), (12, 0, "sheets")]
+
 def lighten(notebook):
-    "Pictures of a notebook, in its JSON, until it has room on a page; the gentlest step for all comes first."
+    "Pictures of a notebook, in its JSON, until it has room on a page."
     pictures = [o["data"] for c in notebook["cells"] for o in c.get("outputs", ()) if "image/png" in o.get("data", {})]
-    for colours, above in (64, 0), (32, 40_000), (12, 50_000), (32, 0), (12, 30_000), (16, 0):
-        for data in sorted(pictures, key=lambda d: -len("".join(d["image/png"]))):
+    pictures = [(data, "sheets" if is_sheet(opened("".join(data["image/png"]))[1]) else "curves") for data in pictures]
+    for colours, above, which in steps:
+        for data, kind in sorted(pictures, key=lambda pair: -len("".join(pair[0]["image/png"]))):
             weight = len(json.dumps(notebook, indent=1, ensure_ascii=False).encode())
             if weight <= room: return
+            if which not in ("all", kind): continue
             old = "".join(data["image/png"])
             if len(old) > above: data["image/png"] = min(old, with_colours(old, colours), key=len)
 
@@ -103,11 +117,12 @@ def executed(notebook, folder, name):
     return notebook
 
 def redraw(path):
-    "Execute one notebook in its place."
-    kept = json.loads(path.read_text(encoding="utf-8"))
+    "Execute one notebook in its place. What was written into it meanwhile stays, with the outputs it had."
     drawn = executed(nbformat.read(path, 4), path.parent, path.stem)
-    for cell, new in zip(kept["cells"], drawn.cells, strict=True):
-        if cell["cell_type"] != "code": continue
+    kept, made = json.loads(path.read_text(encoding="utf-8")), {cell.source: cell for cell in drawn.cells}
+    for cell in kept["cells"]:
+        new = made.get("".join(cell["source"]))
+        if cell["cell_type"] != "code" or new is None: continue
         cell["outputs"] = json.loads(nbformat.v4.writes(nbformat.v4.new_notebook(cells=[new])))["cells"][0]["outputs"]
         for output in cell["outputs"]:
             data = output.get("data", {})

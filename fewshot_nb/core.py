@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['InputError', 'choose', 'check_whole', 'counted', 'settings_from', 'device', 'cores', 'machine', 'threads',
-           'peak_memory', 'seed_sequence', 'rng', 'torch_rng', 'holm', 'cache_dir', 'writable', 'written_whole',
-           'content_digest', 'files_digest', 'DamagedFile', 'save_tensors', 'read_tensors', 'save_arrays',
-           'read_arrays', 'refuse_foreign', 'locked', 'made_once', 'computed_once', 'progress', 'duration_text',
-           'plain_text', 'one_line', 'folded']
+           'peak_memory', 'seed_sequence', 'rng', 'torch_rng', 'check_seed', 'holm', 'cache_dir', 'writable',
+           'written_whole', 'content_digest', 'files_digest', 'DamagedFile', 'save_tensors', 'read_tensors',
+           'save_arrays', 'read_arrays', 'refuse_foreign', 'locked', 'made_once', 'computed_once', 'progress',
+           'duration_text', 'plain_text', 'one_line', 'folded']
 
 # %% ../nbs/api/000_core.ipynb #eee7779f
 import contextlib, dataclasses, difflib, hashlib, json, numbers, os, platform, re, shutil, stat, sys, tempfile
@@ -179,6 +179,15 @@ def torch_rng(
     import numpy as np, torch
     state = int(seed_sequence(*key).generate_state(1, np.uint64)[0]) >> 1
     return torch.Generator(device=device).manual_seed(state)
+
+# %% ../nbs/api/000_core.ipynb #0f28f0be
+def check_seed(
+    seed,  # what the user gave
+):
+    "An `InputError` for what cannot seed tasks or experiments: whole numbers from 0 on, below 2**32, can."
+    check_whole("seed", seed)
+    if seed >= 2**32:  # the higher bits would count as the number of a block
+        raise InputError(f"seed={seed} is too large, its tasks would be those of a smaller one: take one below 2**32.")
 
 # %% ../nbs/api/000_core.ipynb #79776916
 def holm(

@@ -14,7 +14,7 @@ import numpy as np, pandas as pd, torch
 from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln
 from torch import Tensor
-from .core import InputError, choose, rng
+from .core import InputError, check_whole, choose, rng
 from .models.core import embed, parameter_count
 
 # %% ../nbs/api/550_metrics.ipynb #ea2102e5
@@ -151,13 +151,12 @@ def recognizability(
 ):  # mean 0..1, its standard error (0 if exact), both for each class, number of sampled tasks (0 if exact)
     "One-shot accuracy by the nearest support (Boutin et al. 2022, section 3): 1 is always recognized, 1/way is chance."
     choose(method, ("exact", "sampled"), "method")
+    check_whole("queries", queries, 1)
     query = _checked(query, "query", least=1)
     classes, samples, _ = query.shape
     if support.shape != (classes, query.shape[2]):
-        raise InputError(
-            f"support must have the shape (class, dim) = {(classes, query.shape[2])} to fit the "
-            f"queries, but has {tuple(support.shape)}."
-        )
+        raise InputError(f"support must have the shape (class, dim) = {(classes, query.shape[2])} to fit the queries, "
+                         f"but has {tuple(support.shape)}.")
     _checked(support[:, None], "support", least=1)
     if not 2 <= way <= classes:
         raise InputError(f"way={way} is not possible with {classes} classes: take 2 to {classes}.")
@@ -207,6 +206,8 @@ def measure_agreement(
 ) -> MeasureAgreement:
     """Spearman's correlation with its p-value (exact below ten classes), Pearson's and its square, and percentile
     bootstrap intervals over classes."""
+    check_whole("draws", draws)
+    if not 0 < level < 1: raise InputError(f"level={level} is no share of draws between 0 and 1: take .95.")
     a, b = (np.asarray(torch.as_tensor(x).cpu(), float) for x in (a, b))
     if a.shape != b.shape or a.ndim != 1 or len(a) < 3:
         raise InputError(

@@ -15,7 +15,7 @@ import numpy as np, torch
 from torch import Tensor
 from fastcore.basics import patch
 from jaxtyping import Int
-from .core import InputError, check_whole, choose, counted
+from .core import InputError, check_seed, check_whole, choose, counted
 from .data.lake_runs import RUNS, WAY, LakeImages, run_table
 from .data.omniglot import DRAWERS
 
@@ -859,10 +859,9 @@ def task_stream(
     sample_groups=None,  # (n,) the group of each sample, for `apart=` and `together=`
 ):
     "Yield the tasks `start`..`start + n_tasks - 1` in batches. More than 20 % redrawn counts give a warning."
-    for name, value, least in [("n_tasks", n_tasks, 1), ("seed", seed, 0), ("batch", batch, 1), ("start", start, 0)]:
+    for name, value, least in [("n_tasks", n_tasks, 1), ("batch", batch, 1), ("start", start, 0)]:
         check_whole(name, value, least)
-    if seed >= 2**32:  # numpy reads 32 bits at a time: the higher ones would count as the number of a block
-        raise InputError(f"seed={seed} is too large, its tasks would be those of a smaller one: take one below 2**32.")
+    check_seed(seed)
     if not isinstance(spec, TaskSpec):
         raise InputError(f"spec={spec!r} is no kind of task: give a TaskSpec such as TaskSpec(shot=5).")
     pool = _Pool(bank, groups, sample_groups)

@@ -6,8 +6,11 @@ import pandas as pd
 import pytest
 import torch
 
+from fewshot_nb.bench.training import path_difference
+from fewshot_nb.data.glyphs import glyphs
 from fewshot_nb.inference import METHODS
 from fewshot_nb.inference.base import has_numba
+from fewshot_nb.train import compiling
 
 def bench(*args):
     return subprocess.run(
@@ -50,6 +53,18 @@ def test_the_training_bench_runs(tmp_path):
     assert list(rows.index) == ["plain", "fast", "batched", "bfloat16"] and set(rows.model) == {"vae-stn"}
     assert (rows.seconds > 0).all() and (rows.operations > 0).all() and rows.quick.all()
     assert rows.difference.fast < 1e-5 < rows.difference.bfloat16 < .2
+
+@pytest.mark.parametrize("model", ["vae-ns", "vae-stn"])
+def test_the_compiled_path_is_the_same_training_on_a_cpu(model, monkeypatch):
+    "Hot parts are traced as for a compiler, then run as they are written. (A DA-GAN's take a minute: left out.)"
+    real, traced = torch.compile, []
+    def trace(work, mode=None, dynamic=False):
+        traced.append(work)
+        return real(work, backend="eager", dynamic=dynamic)
+    monkeypatch.setattr(torch, "compile", trace)
+    monkeypatch.setattr(compiling, "_uncompilable", lambda kind: "")
+    assert path_difference(model, glyphs(28, alphabets=2), 2, "compiled", quick=True) == 0 and traced
+    torch._dynamo.reset()
 
 def test_the_protocols_bench_runs(tmp_path):
     done = bench(

@@ -201,6 +201,8 @@ def test_programs_are_official_strings():
         (lambda: basic_problems(1).bank(64, engine="cairo").take([0]), "Unknown engine"),
         (lambda: bongard_tasks(basic_problems(1).bank(), [1]), "numbered 0..0"),
         (lambda: bongard_benchmark(variant="freefrom"), "Unknown variant"),
+        (lambda: bongard_benchmark(novel="convex"), "Unknown attribute with 15 valid pairs 'convex'"),
+        (lambda: bongard_benchmark(variant="freeform", novel="necked"), "the variant 'freeform' has none"),
         (lambda: read_released("/nowhere"), "ShapeBongard_V2_split.json"),
         (lambda: basic_problems(1, shapes="/nowhere"), "There is no human_designed_shapes.tsv")],
 )
@@ -288,6 +290,25 @@ def test_the_novel_attribute_is_the_released_one(shared):
     single, pairs = valid_concepts(shape_source(folder))
     assert novel_attribute(single, pairs) == "has_eight_straight_lines"
     assert held_out_concepts(rng(0, "bongard"), single, pairs)[3] == "has_eight_straight_lines"
+
+def test_the_sheets_of_exp_bongard_show_what_training_never_asks(shared):
+    asked = bongard_benchmark(0, str(shared/"data"/"bongard_logo"), scale=.01)
+    known, combined, novel = (asked.part(p).concepts for p in ("train", "test_hd_comb", "test_hd_novel"))
+    assert (combined[8], novel[0]) == ("has_curve and exist_triangle", "has_eight_straight_lines")  # as drawn there
+    concepts = {frozenset(c.split(" and ")) for c in known}
+    assert not any(frozenset(combined[8].split(" and ")) == c or novel[0] in c for c in concepts)
+    assert all(any(attribute in c for c in concepts) for attribute in combined[8].split(" and "))
+
+def test_a_user_names_the_novel_attribute(shared):
+    "It could be named inside the chapter, by no argument of the benchmark."
+    folder = str(shared/"data"/"bongard_logo")
+    released, named = (bongard_benchmark(0, folder, scale=.01, novel=n) for n in (None, "has_four_straight_lines"))
+    assert released.counted["novel attribute"] == "has_eight_straight_lines"
+    assert named.counted["novel attribute"] == "has_four_straight_lines"
+    for problems in (released, named):
+        novel, about = problems.counted["novel attribute"], {p: problems.part(p).concepts for p in PROBLEM_SPLITS}
+        assert all(novel in c.split() for c in about["test_hd_novel"]) and len(about["test_hd_novel"]) == 16
+        assert not any(novel in c.split() for p in PROBLEM_SPLITS if p != "test_hd_novel" for c in about[p])
 
 @pytest.mark.parametrize("source", ["own", "official"])
 def test_programs_of_single_pictures_are_evened_out(source, request):
@@ -410,6 +431,26 @@ def test_seeds_that_agree_say_nothing_of_other_concepts():
     assert units == ["seeds or concepts", "seeds or concepts", "seeds or problems"]
     with pytest.raises(InputError, match="BA has no interval: its error BA_se is nan. Test on more problems"):
         accuracy_interval(rows.assign(BA_se=np.nan), "BA")
+
+def test_what_exp_bongard_says_of_trainings_by_the_papers_rule():
+    "The best rows on all kinds of problems, which the page did not show."
+    from fewshot_nb.engine.results import committed_rows
+    from fewshot_nb.studies.bongard import TEST_PARTS, accuracy_interval, printed_accuracies, solver_standing
+    full = committed_rows("exp_bongard").query("variant == 'full'")
+    ours, evened = full.query("rule == 'paper'"), full.query("profile == 'hours_full'")
+    anil, printed = ours[ours.method == "ANIL"], printed_accuracies().loc["ANIL"]
+    found = {p: accuracy_interval(anil, p) for p in TEST_PARTS}
+    assert {p: [round(v, 1) for v in e[:3]] for p, e in found.items()} == dict(
+        FF=[60.5, 58.3, 62.7], BA=[82.6, 80.4, 84.8], CM=[64.7, 59.8, 69.6], NV=[66.7, 60.5, 72.9])
+    assert [p for p, e in found.items() if e.low > printed[p]] == ["FF", "BA", "CM"]
+    assert (printed.CM, printed.NV) == (59.6, 61.) and found["NV"].low < printed.NV < found["NV"].high
+    told, parts = solver_standing(ours), list(TEST_PARTS)
+    assert set(told.bears["ANIL"]) == {"above chance, still training"} and set(told.trainings["ANIL"]) == {3}
+    assert (told.doubling["ANIL"].min().round(1), told.doubling["ANIL"].max().round(1)) == (2.5, 3.5)
+    assert told.bears["ProtoNet"].eq("at chance").to_dict() == dict(FF=True, BA=False, CM=False, NV=False)
+    assert anil[["CM_counterbalanced", "NV_counterbalanced"]].mean().round(1).tolist() == [59.6, 56.5]
+    assert (anil[parts].mean() > evened.groupby("method")[parts].mean()).all(axis=None)
+    assert set(ours.steps) == {5000} and set(ours.renewed) == {320}
 
 def test_heads_with_worse_turns_are_not_better_and_few_widths_are_no_shape():
     from fewshot_nb.claims import judge_measures

@@ -133,6 +133,11 @@ def test_names_that_a_person_would_try(said, name, paper):
     (["--kind", "train"], "Unknown kind 'train': did you mean trained"),
     (["--experiment", "bta"], "Unknown experiment 'exp_bta': did you mean exp_beta"),
     (["--format", "xml"], "Unknown format 'xml'"),
+    (["T99"], "There is no claim 'T99' among these"),
+    (["stability/T14"], "in points) was retired: the ranges were our own arithmetic on Table 6."),
+    (["h2a"], "The claim 'h2a' (Human recognizability"),
+    (["H2a"], "was retired: the star of Fig. 3a is one printed point, so it is one claim: H2, whose reason"),
+    (["V10u"], "a limit from above is met by no drop at all; V10 has its size."),
     (["--out", "nowhere"], "There are no verdicts under")])
 def test_what_is_not_there_is_refused_in_one_sentence(refused, args, words):
     assert words in refused(*args)

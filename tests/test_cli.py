@@ -1,5 +1,6 @@
 "The command line says one sentence and ends with exit code 1 where input is wrong, before any work."
 import json, os, re, resource, shutil, subprocess, sys, tarfile, time, warnings
+from pathlib import Path
 
 import numpy as np, pytest
 from PIL import Image
@@ -80,7 +81,8 @@ def test_wrong_names_and_values(refused, args, words): assert words in refused(*
     (["-p", "seed=1", "--seed", "2"], "seed is given twice, as '1' and as '2'"),
     (["-p", "profile=lab"], "Unknown profile 'lab'"), (["-p", "data=/nowhere"], "does not exist"),
     (["-p", "rows=[3]"], "All missing rows are computed"),
-    (["-p", "seed=9223372036854775808"], "is too large"), (["-p", "seed=[1"], "is not of type int"),
+    (["-p", "seed=9223372036854775808"], "is too large"), (["-p", "seed=4294967296"], "take one below 2**32"),
+    (["-p", "seed=[1"], "is not of type int"),
     (["-p", "=1"], "write it as key=value"), (["--module", "no such"], "is no name of a module"),
     (["--module", "nosuch.part"], "There is no module 'nosuch.part'")])
 def test_options_that_are_parameters_too(refused, args, words):
@@ -141,6 +143,21 @@ def test_a_terminal_in_cp1252_and_ctrl_c(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit) as e: main(line)
         assert e.value.code == 130 and capsys.readouterr().err.endswith(f"fewshot_nb: stopped: {words}\n")
 
+def test_ctrl_c_while_the_command_is_imported(monkeypatch, capsys):
+    "The console's entry is light: what takes time to import is imported where Ctrl-C ends it in one line."
+    from configparser import ConfigParser
+    from importlib import import_module
+    config = ConfigParser(delimiters=["="])
+    config.read(Path(__file__).parents[1]/"settings.ini", encoding="utf-8")
+    module, _, name = config["DEFAULT"]["console_scripts"].partition("=")[2].partition(":")
+    entry = getattr(import_module(module), name)
+    class Stopped:
+        def find_spec(self, *_): raise KeyboardInterrupt
+    monkeypatch.delitem(sys.modules, "fewshot_nb.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Stopped(), *sys.meta_path])
+    with pytest.raises(SystemExit) as e: entry()
+    assert e.value.code == 130 and capsys.readouterr().err == "\nfewshot_nb: stopped before anything was done.\n"
+
 @pytest.mark.parametrize("line", [["--version"], ["list", "--evidence"], ["results", "exp_beta", "--committed"]])
 def test_output_that_cannot_be_written(line):
     "A full disk is one sentence; a reader that leaves early is none. Python's own end finds nothing left to say."
@@ -198,6 +215,13 @@ def test_data_folders_that_hold_no_omniglot(refused, tmp_path):
         assert "No Omniglot in" in refused(command, "exp_beta", "--data", tmp_path/"empty")
         for name in ("exp_beta", "exp_alpha_entropy"):  # the second reads no data
             assert "does not exist" in refused(command, name, "--data", tmp_path/"nowhere")
+
+def test_a_named_folder_without_omniglot_says_why_nothing_is_fetched(refused, tmp_path, monkeypatch):
+    (tmp_path/"empty").mkdir()
+    monkeypatch.setenv("FEWSHOT_DATA", str(tmp_path/"empty"))
+    words = "FEWSHOT_DATA names this folder, so nothing is fetched: put Omniglot there, or unset FEWSHOT_DATA"
+    assert words in refused("data", "omniglot")
+    assert "FEWSHOT_DATA" not in refused("data", "omniglot", "--data", tmp_path/"empty")
 
 @pytest.fixture
 def tree(tmp_path, cache):

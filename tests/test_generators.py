@@ -1,6 +1,7 @@
 """Four generators through one door: settings, trainings that are killed and resumed, samples, kept
 models, and what is refused."""
 import os, signal, subprocess, sys, time
+from pathlib import Path
 
 import pandas as pd, pytest, torch
 
@@ -208,6 +209,15 @@ def test_the_models_that_the_package_ships(model):
     assert card["source"] == "omniglot" and drawn.shape == (2, 8, 1, 28, 28) and drawn.isfinite().all()
     own, other = ((drawn.mean(1)[i, 0]*(shown[i, 0] - shown[1 - i, 0])).sum() for i in (0, 1))
     assert own > 0 and other > 0  # each looks more like what it was shown than like the other
+
+def test_the_card_of_vae_ns_claims_no_more_tuning_than_is_kept():
+    "It said that all settings were chosen on held-out characters; what is kept is a pilot of one of them."
+    card = (own_folder()/"vae_ns.md").read_text(encoding="utf-8")
+    pilot = pd.read_csv(Path(__file__).parents[1]/"nbs/results/exp_beta/tuning.csv")
+    runs, varied = pilot.groupby("context_weight").step.max(), pilot.nunique()
+    assert len(runs) == 2 and set(runs) == {4000} and (varied[["beta", "seed", "context", "sets", "lr"]] == 1).all()
+    tuned = next(line for line in card.splitlines() if line.startswith("| tuned |"))
+    assert "two runs of 4,000 steps" in tuned and "rows were not kept" in tuned
 
 @pytest.mark.parametrize("model", GENERATORS)
 def test_a_card_says_what_the_weights_and_their_row_say(model):

@@ -6,6 +6,8 @@ and those beside this file in `golden_lmm` (other formulas, made with `golden_lm
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -227,3 +229,24 @@ def test_combinations_that_look_alike_when_joined_stay_two_levels():
 def test_equivalence_needs_a_standard_error(error):
     with pytest.raises(InputError, match=f"A standard error of {error:g} is none: give numbers above 0"):
         tost([.1, .1], [.2, error], [9, 9], 1.)
+
+
+def test_more_levels_than_memory_are_refused_in_one_sentence():
+    "Below the most levels a fit ended in numpy's own 'Unable to allocate 730. MiB'."
+    pytest.importorskip("resource")
+    code = """if True:
+        import resource
+        import numpy as np, pandas as pd
+        from fewshot_nb.core import InputError
+        from fewshot_nb.stats.mixed import lmm
+        resource.setrlimit(resource.RLIMIT_AS, (4*10**9,)*2)
+        i = np.arange(20_000)
+        frame = pd.DataFrame(dict(y=np.sin(i), launch=i//10_000, seed=i % 4900, test=i*7 % 4903))
+        try: lmm("y ~ C(launch) + (1|seed) + (1|test)", frame)
+        except InputError as e: print(e)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    levels = "9,803 levels of groupings ('test' 4,903, 'seed' 4,900)"
+    assert done.stdout.startswith(f"{levels} need about 10 GB, more than the ")
+    assert done.stdout.count(". ") == 0 and "GB of memory that are left: average over the finest one" in done.stdout

@@ -15,6 +15,8 @@ from fewshot_nb.data.at_hand import images_at_hand
 from fewshot_nb.data.image_sets import decoded, image_place, images_that_stand_in, looked_through, places_of_classes
 from fewshot_nb.data.photographs import Bank, photograph_bank  # a `Bank` with `from_folder`
 
+PARTS = "base", "val", "novel"
+
 def jpeg(seed=0, size=(32, 40), mode="RGB"):
     pixels = np.random.default_rng(seed).integers(0, 255, (*size, 3), np.uint8)
     buffer = io.BytesIO()
@@ -23,13 +25,13 @@ def jpeg(seed=0, size=(32, 40), mode="RGB"):
 
 @pytest.fixture
 def own(tmp_path, cache):
-    "A folder of one's own that can make tasks: 5 classes of 20 images in each of three parts."
-    content = jpeg()
-    for part in ("base", "val", "novel"):
+    "A folder of one's own that can make tasks: 5 classes of 20 images in each of three parts, no two the same."
+    seeds = iter(range(1, 301))
+    for part in PARTS:
         for c in range(5):
             folder = tmp_path/"own"/part/f"{part}{c}"
             folder.mkdir(parents=True)
-            for k in range(20): (folder/f"{k:02}.jpg").write_bytes(content)
+            for k in range(20): (folder/f"{k:02}.jpg").write_bytes(jpeg(next(seeds)))
     return tmp_path/"own"
 
 def zipped(folder, *more):
@@ -265,13 +267,68 @@ def test_a_list_that_is_no_path_is_refused(own, tmp_path):
                  lambda: embedding.embed_folder(own, "torchvision:resnet18", tmp_path/"f.npz", split=["base0"])):
         with pytest.raises(InputError, match="^split=.* is no path: write the list to a CSV file"): read()
 
-@pytest.mark.parametrize("kind", ["jpeg", "progressive", "png", "webp", "gif", "cmyk"])
+def test_what_was_told_of_a_set_is_told_in_each_run_once(own, capfd):
+    (own/"base/base0/00.jpg").write_bytes(jpeg(mode="L"))
+    (own/"novel/novel0/copy.jpg").write_bytes((own/"base/base1/03.jpg").read_bytes())
+    read = lambda: Bank.from_folder(own, "novel", 16)
+    told = said_of(read)
+    assert told[0].startswith("1 of 301 images of own were converted") and len(told) == 2
+    assert told[1].startswith("2 of 301 images of own are equal to one of another part, the first are "
+                              "'base/base1/03.jpg' and 'novel/novel0/copy.jpg': this is a leak")
+    assert said_of(read) == []
+    from fewshot_nb.engine.pool import finished_pieces
+    def reading(setting):  # in processes of its own, which find the set in the cache
+        from fewshot_nb.data.photographs import Bank
+        return dict(n=Bank.from_folder(str(own), "novel", 16).n)
+    capfd.readouterr()
+    pieces = [[dict(k=k)] for k in range(4)]
+    rows = [r for _, (found,), _ in finished_pieces(pieces, reading, 2) for r in found]
+    assert [r["n"] for r in rows] == [101]*4, rows
+    heard = capfd.readouterr().err
+    assert heard.count("were converted") == heard.count("this is a leak") == 1, heard
+
+def test_photographs_are_turned_as_their_camera_notes(own):
+    "The same picture stored upright and lying, in a folder, an archive and an embedding."
+    upright = np.zeros((40, 40, 3), np.uint8)
+    upright[:20] = 200  # light above
+    turns = {3: 2, 6: 1, 8: 3}  # what a camera notes -> quarter turns to the left that the stored picture has
+    for note, turn in turns.items():
+        exif = Image.Exif()
+        exif[0x0112] = note
+        Image.fromarray(np.rot90(upright, turn)).save(own/f"base/base0/{note}.png", exif=exif)
+    for place in (own, zipped(own)):
+        bank = Bank.from_folder(place, "base", 16)
+        for i in range(20, 23): assert (bank.data[i, :, 2] == 200).all() and (bank.data[i, :, 13] == 0).all()
+    for note in turns: assert np.array_equal(np.asarray(embedding._image(own/f"base/base0/{note}.png")), upright)
+
+def test_pictures_without_a_note_are_read_as_ever(shared):
+    "No image of the sets at hand has one, so their banks keep their fingerprints."
+    with tarfile.open(shared/"data/grocery_96px.tar") as tar:
+        for member in [m for m in tar if m.isfile()][::50]:
+            content = tar.extractfile(member).read()
+            with Image.open(io.BytesIO(content)) as image:
+                assert image.getexif().get(0x0112) is None
+                plain = np.asarray(image.convert("RGB").resize((84, 84), Image.Resampling.BILINEAR))
+            found, = decoded([("a/1.jpg", content)], 84)
+            assert np.array_equal(found.square, plain.transpose(2, 0, 1))
+
+def test_a_class_may_be_a_link_to_a_folder(own, tmp_path, quick):
+    (own/"novel/novel4").rename(tmp_path/"elsewhere")
+    (own/"novel/novel4").symlink_to(tmp_path/"elsewhere")
+    (own/"novel/novel3/back").symlink_to(own)  # never ends, so it is not followed
+    assert said_of(lambda: images_at_hand(str(own))) == []
+    assert Bank.from_folder(own, "novel", 16).names == [f"novel{c}" for c in range(5)]
+    embed(own, tmp_path/"f.npz")
+    assert Counter(np.load(tmp_path/"f.npz")["labels"].tolist()) == {f"{p}{c}": 20 for p in PARTS for c in range(5)}
+
+@pytest.mark.parametrize("kind", ["jpeg", "progressive", "png", "webp", "gif", "cmyk", "tiff"])
 def test_a_coarse_decode_finds_the_damage_that_a_whole_one_finds(kind):
     image, buffer = Image.effect_noise((90, 70), 60).convert("CMYK" if kind == "cmyk" else "RGB"), io.BytesIO()
     image.save(buffer, "jpeg" if kind in ("progressive", "cmyk") else kind, progressive=kind == "progressive")
     whole = buffer.getvalue()
     cut = [(str(k), whole[:k]) for k in range(0, len(whole), max(1, len(whole)//80))]
-    flipped = [(f"flipped {k}", whole[:k] + bytes([whole[k] ^ 255]) + whole[k + 1:]) for k in range(0, len(whole), 97)]
+    places = [*range(200), *range(200, len(whole), 97)]  # what it says of itself stands first
+    flipped = [(f"flipped {k}", whole[:k] + bytes([whole[k] ^ 255]) + whole[k + 1:]) for k in places]
     coarse, fine = ([bool(r.why) for r in decoded([*cut, *flipped, ("whole", whole)], size)] for size in (0, 16))
     assert coarse == fine and all(coarse[:len(cut) - 1]) and not coarse[-1]
 

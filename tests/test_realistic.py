@@ -18,7 +18,7 @@ def rows_of(name, profile):
     return rows[rows.profile == profile].dropna(axis=1, how="all").reset_index(drop=True)
 
 @pytest.fixture(scope="module")
-def cells(): return rows_of("exp_realistic", "laptop")
+def cells(): return rows_of("exp_realistic", "little_room")
 
 @pytest.fixture(scope="module")
 def points(): return rows_of("exp_imbalance", "laptop")
@@ -49,11 +49,11 @@ def test_every_page_on_features_names_the_glyphs_that_stand_in():
     assert len(names) >= 8 and all("shown_features(" in c or "rows_by_backbone(" in c for c in code.values()), names
 
 def test_cells_of_one_bank_are_not_independent(cells):
-    "In quadrature the two shots of a bank narrowed the interval by a factor of 1.41."
+    "In quadrature two shots of a bank narrowed the interval by a factor of 1.41, four by 2."
     alpha = cells[(cells.method == "alpha-tim") & (cells.features == "grocery")]
     halves = 100*alpha.versus_over_class
     assert half(realistic_claims.pooled_cells(alpha, "versus")) == pytest.approx(halves.mean())
-    assert half(realistic_claims.pooled_cells(alpha, "versus")) > 1.2*np.sqrt((halves**2).sum())/2
+    assert half(realistic_claims.pooled_cells(alpha, "versus")) > 1.2*np.sqrt((halves**2).sum())/len(halves)
 
 def test_intervals_are_over_classes(cells):
     "Over tasks, SimpleShot lost to alpha-TIM by 1.2 +- .37 points on Caltech; other classes would move that by .58."
@@ -87,7 +87,7 @@ def test_a_rival_chosen_as_the_closest_of_many_needs_more(cells):
 def test_every_method_and_cell_is_handed_over(cells):
     "V1, V6 and V26 were judged by the method or cell that had been picked as the worst."
     found = realistic_claims.realistic_measures(cells)
-    assert len(found["V1"].value) >= 6 and len(found["V6"].value) == 4 and len(found["V26"].value) == 6
+    assert len(found["V1"].value) >= 6 and len(found["V6"].value) == 4 and len(found["V26"].value) == 10
 
 def test_shots_of_opposite_sign_are_not_pooled():
     "V11 'does not hold here' by a mean of 11 points for the claim with one shot and 6 to 12 against it with more."

@@ -171,6 +171,19 @@ def test_failures_are_told_apart_by_labels_and_the_rows_are_read_once(tmp_path, 
     assert sorted(zip(rows.judge, rows.x, rows.status)) == [
         ("new", 0, "failed"), ("new", 1, "ok"), ("new", 2, "failed"), ("old", 0, "ok")]
 
+def test_failures_of_settings_that_differ_by_more_than_is_swept(tmp_path):
+    "Two parts of a profile, alike in what is swept: the failure of one was written as that of the other."
+    about = SimpleNamespace(folder=lambda *a: tmp_path, name="exp_x", version=1, sweep=["x"],
+                            keys=lambda profile: ["profile", "data", "x", "rule"])
+    missing = [dict(x=1, rule=rule) for rule in ("paper", "counterbalanced")]
+    names = plan._telling_names(about, missing)
+    assert names == ["x", "rule"] and plan._telling_names(about, [dict(x=1, rule="a"), dict(x=2, rule="b")]) == ["x"]
+    jobs = [SimpleNamespace(name=s["rule"], parameters=dict(rows=[s]), record="job.ipynb") for s in missing]
+    p = SimpleNamespace(experiment=about, source="numbers", content="", labels={}, jobs=jobs, missing=missing)
+    launch._keep_failures([p], {"paper": "boom"}, "smoke", tmp_path)
+    rows = launch.Results(tmp_path, "exp_x", 1, about.keys("smoke")).read(failed=True)
+    assert rows[["x", "rule", "status"]].values.tolist() == [[1, "paper", "failed"]]
+
 def test_a_worker_of_the_notebook_runs_in_several_processes(tmp_path, toy_bank):
     "With jobs=0, the default, on a machine of two cores: the notebook's own function, and what it uses, travel."
     path = notebook(

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fewshot_nb.core import InputError, read_arrays
-from fewshot_nb.data.features import features, shipped_features
+from fewshot_nb.data.features import SHIPPED_FEATURES, features, shipped_features
 from fewshot_nb.data.photographs import Bank  # with `from_folder`
+from fewshot_nb.engine.results import committed_rows
 from fewshot_nb.models.core import embed
 from fewshot_nb.models.residual import read_backbone
 from fewshot_nb.models.weights import own_folder, read_weights
@@ -42,30 +43,46 @@ def test_they_are_what_the_network_says(shared, name, found, tmp_path):
         theirs = torch.tensor(found["features"][found["labels"] == folder.name]).float()
         assert (ours - theirs).abs().max() <= 2e-2*theirs.abs().max()  # half precision, and another processor
 
-def test_numpy_finds_the_accuracy_of_the_card(name, found):
-    "Nearest class mean on centred, normalised features, written again without the library."
-    _, card = read_weights(weights_of(name))
+def nearest_class_mean(found, shot):
+    "Shares of right answers, a task each: on centred, normalised features, written again without the library."
     r, novel = np.random.default_rng(0), found["split"] == "novel"
     x = found["features"][novel].astype(np.float64) - found["base"].mean(0)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     of_class = [np.flatnonzero(found["labels"][novel] == c) for c in np.unique(found["labels"][novel])]
+    right = []
+    for _ in range(600):
+        way = r.choice(len(of_class), 5, replace=False)
+        drawn = np.stack([r.choice(of_class[c], shot + 15, replace=False) for c in way])
+        means = x[drawn[:, :shot]].mean(1)
+        queries = x[drawn[:, shot:]].reshape(-1, x.shape[1])
+        distance = ((queries[:, None] - means)**2).sum(-1)
+        right.append((distance.argmin(1) == np.repeat(np.arange(5), 15)).mean())
+    return np.array(right)
+
+def check_accuracies(found, told):
+    "Numpy finds what is told of both numbers of shots, within four standard errors."
     for shot, word in ((1, "one"), (5, "five")):
-        right = []
-        for _ in range(600):
-            way = r.choice(len(of_class), 5, replace=False)
-            drawn = np.stack([r.choice(of_class[c], shot + 15, replace=False) for c in way])
-            means = x[drawn[:, :shot]].mean(1)
-            queries = x[drawn[:, shot:]].reshape(-1, x.shape[1])
-            distance = ((queries[:, None] - means)**2).sum(-1)
-            right.append((distance.argmin(1) == np.repeat(np.arange(5), 15)).mean())
-        error = np.hypot(np.std(right)/600**.5, float(card[f"novel_{word}_shot_se"]))
-        assert abs(np.mean(right) - float(card[f"novel_{word}_shot"])) < 4*error
+        right = nearest_class_mean(found, shot)
+        error = np.hypot(np.std(right)/len(right)**.5, float(told[f"novel_{word}_shot_se"]))
+        assert abs(np.mean(right) - float(told[f"novel_{word}_shot"])) < 4*error
+
+def test_numpy_finds_the_accuracy_of_the_card(name, found):
+    _, card = read_weights(weights_of(name))
+    check_accuracies(found, card)
+
+def test_numpy_finds_the_accuracy_of_the_row_whose_weights_do_not_ship():
+    rows = committed_rows("exp_base_training").query("backbone == 'resnet18' and images == 'caltech101'")
+    check_accuracies(read_arrays(shipped_features("caltech101-own-rn18")), rows.squeeze())
+    narrow, wide = (features(f"caltech101-own-{net}") for net in ("rn12", "rn18"))
+    assert narrow.novel.names == wide.novel.names and (narrow.novel.labels == wide.novel.labels).all()
 
 def test_files_that_cards_name_are_in_the_package():
     named = [(card, file) for card in sorted(own_folder().glob("*.md"))
              for file in re.findall(r"`((?:features|banks)/[^`]+)`", card.read_text(encoding="utf-8"))]
     for file in map(weights_of, ARCHIVES): assert (file.with_suffix(".md"), f"banks/{file.stem}.npz") in named
     assert not [f"{card.name}: {file}" for card, file in named if not (own_folder().parent/file).is_file()]
+    for file in map(shipped_features, SHIPPED_FEATURES):  # each has a card, beside its weights or beside itself
+        assert (own_folder()/file.name).with_suffix(".md").is_file() or file.with_suffix(".md").is_file(), file
 
 def test_they_are_named_by_a_word(name, found):
     "Base classes are not among them, and a word that is none is a file that is not there."

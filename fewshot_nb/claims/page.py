@@ -132,8 +132,10 @@ def _origin(row):
     if not row.get("experiment"):
         return ""
     origins = _origins(row["experiment"])
-    known = [origins.get((profile, row.get("data"))) for profile in (row.get("ran"), row.get("profile"))]
-    return next(filter(None, known), "")
+    for profiles in (row.get("ran"), row.get("profile")):
+        known = [origins.get((profile, row.get("data"))) for profile in (profiles or "").split(" and ")]
+        if all(known): return "; ".join(known)
+    return ""
 
 # %% ../../nbs/api/728_claims_page.ipynb #a8d68b73
 @functools.cache
@@ -164,7 +166,7 @@ def _facts(row):
             ("why", _text(row.get("why"))), ("rule", _text(row.get("rule"))),
             ("false passes", _false_pass(row)), ("power", _text(row.get("power"))),
             ("measured in", _experiment_link(row)),
-            ("setting", _where(row)), ("rows", _text(_origin(row))), ("but", _text(row.get("provenance"))),
+            ("setting", _where(row)), ("table", _text(_origin(row))), ("but", _text(row.get("provenance"))),
             ("at first", "" if first == row["verdict"] else first), ("also", "<br>".join(others))]
 
 def claim_row(

@@ -43,7 +43,7 @@ def _provenance(row):
     if row["origin"] != "committed":
         return ""
     files = provenance_notes(row["experiment"])
-    of_profile = files[files.profile == (row["ran"] or row["profile"])]
+    of_profile = files[files.profile.isin((row["ran"] or row["profile"]).split(" and "))]
     notes = list(dict.fromkeys(note for note in (of_profile if len(of_profile) else files).note if note))
     if row["ran"] not in ("", row["profile"]) and row["profile"] != "this code":
         notes.append(f"rows of profile {row['ran']}, judged as {row['profile']}")
@@ -70,7 +70,7 @@ def _joined(paper, out):
 
 # %% ../../nbs/api/725_claims_report.ipynb #55e9ef01
 _PROFILES = ("paper", "gpu", "hours", "longer", "hour", "ten_thousand", "photographs", "own_caltech", "cross_domain",
-             "norms", "rules", "independent", "splits", "laptop", "smoke")
+             "little_room", "norms", "rules", "independent", "splits", "laptop", "smoke")
 _NO = ("not reproduced", "does not hold here", "recomputation disagrees")
 _OPEN = ("not judged", "not comparable", "not tried")
 

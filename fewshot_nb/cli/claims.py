@@ -6,7 +6,7 @@
 __all__ = ['ledger_fingerprint', 'kept_ledger', 'selected_rows', 'claims_command']
 
 # %% ../../nbs/api/957_cli_claims.ipynb #5fbb8605
-import csv, io, json, os, shutil, sys, textwrap
+import csv, io, json, os, re, shutil, sys, textwrap
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +17,7 @@ from ..claims.overview import (SHORT_NAMES, answer_of, leading_rows, paper_named
                                         verdict_group, verdict_table)
 from ..core import InputError, cache_dir, choose, one_line, written_whole
 from ..engine.experiment import experiment_names, experiments_folder, results_root
-from ..papers import EVIDENCE, expectation_word
+from ..papers import EVIDENCE, expectation_word, retired_claims
 
 # %% ../../nbs/api/957_cli_claims.ipynb #6529db47
 _FOR_THE_EYE = ("overview.py", "page.py", "faults.py", "__init__.py")  # chapters that change no verdict
@@ -124,13 +124,22 @@ def _experiment_named(name):
 def _name(row): return f"{SHORT_NAMES.get(row['paper'], row['paper'])}/{row['id']}"
 
 # %% ../../nbs/api/957_cli_claims.ipynb #414e9245
+def _names(row):
+    "What a claim may be called, in small letters."
+    return {n.lower() for n in (row["id"], _name(row), f"{row['paper']}/{row['id']}")}
+
+def _no_claim(name, among):
+    "Why there is no claim of a name: it was retired, or never was one."
+    gone = [r for r in retired_claims().to_dict("records") if name.lower() in _names(r)]
+    if not gone: return f"There is no claim {name!r} among these {among}: `fewshot_nb claims --all` tells them all."
+    why = re.sub(r"\. (?=[A-Z])", "; ", gone[0]["why"].rstrip("."))  # one sentence
+    return f"The claim {name!r} ({gone[0]['statement']}) was retired: {why[:1].lower() + why[1:]}."
+
 def _claims_named(rows, names):
     "The rows of these claims; two papers may each have an H1."
-    asked = {n.strip().lower(): n.strip() for n in names}
-    known = [{n.lower() for n in (r["id"], _name(r), f"{r['paper']}/{r['id']}")} for r in rows]
+    asked, known = {n.strip().lower(): n.strip() for n in names}, [_names(r) for r in rows]
     if lost := [n for n in asked if not any(n in k for k in known)]:
-        raise InputError(f"There is no claim {asked[lost[0]]!r} among these {len(rows)}: "
-                         "`fewshot_nb claims --all` tells them all.")
+        raise InputError(_no_claim(asked[lost[0]], len(rows)))
     return [r for r, k in zip(rows, known) if k & {*asked}]
 
 # %% ../../nbs/api/957_cli_claims.ipynb #81b43141

@@ -8,7 +8,7 @@ __all__ = ['omniglot_command']
 # %% ../../nbs/api/950_cli_omniglot.ipynb #296efcb7
 from pathlib import Path
 import torch
-from ..core import choose, written_whole
+from ..core import check_seed, choose, written_whole
 from ..data.lake_runs import run_table
 from ..data.omniglot import SPLITS
 from ..evaluation.omniglot import (TEST_PART, embedding_of, error_table, evaluate_embedding, in_test_part,
@@ -31,6 +31,7 @@ def omniglot_command(
 ):
     "What `fewshot_nb omniglot` does."
     if head != "auto": choose(head, HEADS, "head")
+    check_seed(seed)  # before anything is embedded
     splits = list(TEST_PART) if split is None else split.split(",")
     for s in splits: choose(s, list(SPLITS), "split")
     settings = [(w, s) for w in ways or (20, 5) for s in shots or (1, 5)]

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
-from ..core import (InputError, DamagedFile, choose, content_digest, device as named_device, files_digest,
-                             made_once, progress, read_arrays, save_arrays, writable, written_whole)
+from ..core import (InputError, DamagedFile, check_whole, choose, content_digest, device as named_device,
+                             files_digest, made_once, progress, read_arrays, save_arrays, writable, written_whole)
 from .features import SHIPPED_FEATURES, feature_arrays, read_split
 from .image_sets import (IMAGE_ENDINGS, central_square, decoded, files_in, image_place, in_colour,
                                         no_images, own_split, places_of_classes, refuse_left_out, tell_converted,
                                         told_broken)
-from .omniglot import ARCHIVE_ERRORS, is_hidden
+from .omniglot import ARCHIVE_ERRORS, is_hidden, walked
 
 # %% ../../nbs/api/135_data_embedding.ipynb #be27e27e
 _ENDINGS = {e.lower() for e in IMAGE_ENDINGS}
@@ -29,8 +29,8 @@ def images_in(
     folder = Path(folder).expanduser()
     if folder.is_file(): raise InputError(f"{str(folder)!r} is a file, not a folder of images: unpack it first.")
     if not folder.is_dir(): raise InputError(f"There is no folder {str(folder)!r}: check the path.")
-    every = (p.relative_to(folder) for p in folder.rglob("*") if p.suffix.lower() in _ENDINGS)
-    found = sorted(p for p in every if not is_hidden(p.as_posix()))
+    every = (Path(here, name).relative_to(folder) for here, _, names in walked(folder) for name in names)
+    found = sorted(p for p in every if p.suffix.lower() in _ENDINGS and not is_hidden(p.as_posix()))
     loose = [p for p in found if len(p.parts) == 1]
     if loose: raise InputError(f"The image {loose[0].name!r} lies in no folder of a class: put it into one.")
     if not found:
@@ -263,6 +263,7 @@ def embed_folder(
     skip_broken: bool = False,  # leave images out that cannot be read
 ) -> Path:  # the file: features (n, dim) float32, labels, paths, split where there are parts; model, weights, source
     "Embed every image of a folder, and write features, classes and paths to one file."
+    check_whole("batch", batch, 1)
     paths, labels = images_in(folder)
     folder, split = Path(folder).expanduser(), own_split(folder, split)
     refuse_left_out(files_in(folder), paths, repr(str(folder)), split and read_split(split), skip_broken,
@@ -329,13 +330,15 @@ def _can_be_read(folder, paths, skip_broken) -> np.ndarray:
     return read
 
 # %% ../../nbs/api/135_data_embedding.ipynb #020b859c
+_READING = 2  # raise when images come to the backbone otherwise: 2 turns them as their camera notes
+
 def _run_key(backbone, transform, model, folder, paths) -> str:
     "What tells the parts of one run from those of others: images, weights, transform, and the code of one's own model."
     code = getattr(sys.modules.get(model.partition(":")[0]), "__file__", None)
     told = re.sub(r" at 0x[0-9a-fA-F]+", "", f"{backbone} {transform}")  # functions are told with their addresses
     images = str(folder.resolve()), paths, files_digest(folder, [folder/p for p in paths])
     weights = [t for _, t in sorted(backbone.state_dict().items())]
-    return content_digest(*images, model, weights, told, code and Path(code))[:12]
+    return content_digest(_READING, *images, model, weights, told, code and Path(code))[:12]
 
 def _write_part(file, x): save_arrays(file, features=x)
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FEATURE_NAMES', 'FEATURE_FILES', 'SHIPPED_FEATURES', 'PARTS', 'feature_bank', 'feature_table', 'sound_labels',
-           'shipped_features', 'feature_arrays', 'disjoint_split', 'class_list', 'read_split', 'Features', 'features',
-           'features_of_arrays', 'tell_repeats', 'tell_leak']
+           'tell_like_names', 'shipped_features', 'feature_arrays', 'disjoint_split', 'class_list', 'read_split',
+           'Features', 'features', 'features_of_arrays', 'tell_repeats', 'tell_leak']
 
 # %% ../../nbs/api/125_data_features.ipynb #7426d3e7
 import csv, difflib, io, re, warnings
@@ -32,8 +32,9 @@ def feature_bank(
         raise InputError(f"{source} has {len(x)} features but labels of shape {labels.shape}: "
                          "give one label for each row.")
     names, numbers = np.unique(labels, return_inverse=True)
-    scale = _scale(scale, source)
-    return Bank(x*scale if scale != 1 else x, numbers, names=[str(n) for n in names], source=source)
+    scale, names = _scale(scale, source), [str(n) for n in names]
+    tell_like_names(names, source)
+    return Bank(x*scale if scale != 1 else x, numbers, names=names, source=source)
 
 # %% ../../nbs/api/125_data_features.ipynb #f5140fbd
 def feature_table(
@@ -115,6 +116,20 @@ def _scale(scale, source) -> float:
     if value.numel() != 1 or not value.isfinite().all() or value.item() == 0:
         raise InputError(f"The scale of {source} must be one number other than 0, but is {scale!r}.")
     return value.item()
+
+# %% ../../nbs/api/125_data_features.ipynb #85ae8413
+def tell_like_names(
+    names: list,  # of classes, all different
+    what: str,  # whose they are
+):
+    "Say once which names of classes differ only by spaces or by upper and lower case."
+    alike = {}
+    for name in names: alike.setdefault("".join(name.split()).casefold(), []).append(name)
+    if not (found := [group for group in alike.values() if len(group) > 1]): return
+    first, second, *_ = found[0]
+    warnings.warn(f"{sum(map(len, found))} of the {len(names)} classes of {what} have names that differ only by spaces "
+                  f"or by upper and lower case, the first are {first!r} and {second!r}: if they mean one class, give "
+                  "them one name.")
 
 # %% ../../nbs/api/125_data_features.ipynb #7ed22caf
 # our name -> the names that files use for it

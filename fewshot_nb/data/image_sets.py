@@ -9,18 +9,18 @@ __all__ = ['IMAGE_ENDINGS', 'A_LIST', 'central_square', 'in_colour', 'unusual_ki
            'files_in', 'refuse_left_out', 'own_split']
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #40424785
-import contextlib, contextvars, io, itertools, json, os, re, tarfile, warnings, zipfile
+import contextlib, contextvars, io, itertools, json, multiprocessing, os, re, struct, tarfile, warnings, zipfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 import numpy as np, torch
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from ..core import (InputError, DamagedFile, cache_dir, choose, content_digest, cores, made_once, progress,
                              read_tensors, save_tensors, written_whole)
 from .bank import Bank
-from .features import PARTS
-from .omniglot import ARCHIVE_ERRORS, image_files, is_hidden, place_digest
+from .features import PARTS, tell_like_names
+from .omniglot import ARCHIVE_ERRORS, image_files, is_hidden, place_digest, walked
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #5323beff
 def central_square(
@@ -37,11 +37,20 @@ def central_square(
 def in_colour(
     image,  # a PIL image of any mode
 ) -> Image.Image:
-    "The first frame as 8-bit RGB."
-    if image.mode.startswith("I"):  # 16 bits, which Pillow would cut at 255 instead of scaling
-        wide = np.asarray(image).astype(np.int64).clip(0, 65535)
-        image = Image.fromarray((wide//257).astype(np.uint8))
+    "The first frame as 8-bit RGB, upright."
+    image.load()  # what is damaged has to fail here, not where notes are looked for
+    if _is_turned(image): image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"): image = Image.fromarray((_wide(image)//257).astype(np.uint8))
     return image.convert("RGB")
+
+def _is_turned(image) -> bool:
+    "Whether a camera notes that its picture has to be turned."
+    try: return image.getexif().get(ExifTags.Base.Orientation, 1) != 1
+    except (SyntaxError, struct.error, OSError, ValueError): return False  # its notes are damaged
+
+def _wide(image):
+    "The values of a 16-bit image, which Pillow would cut at 255 instead of scaling."
+    return np.asarray(image).astype(np.int64).clip(0, 65535)
 
 def unusual_kind(
     image,  # a PIL image
@@ -62,6 +71,7 @@ class ReadImage:
     why: str = ""  # it cannot be read
     kind: str = ""  # as `unusual_kind`
     side: int = 0  # its shorter side in pixels
+    largest: int = 0  # the largest value of a 16-bit image, up to 65,535
 
 def _read_image(file, size, most=_MOST_PIXELS) -> ReadImage:
     "One file, `(path, bytes or where they are)`, as its central square."
@@ -74,8 +84,9 @@ def _read_image(file, size, most=_MOST_PIXELS) -> ReadImage:
                 return ReadImage(path, why="its pixels are floating-point numbers of no known range, save it as 8 bits")
             side = min(image.size)
             square = central_square(image, size) if size else _only_decoded(image)
-            return ReadImage(path, square, "", unusual_kind(image), side)
-    except (*ARCHIVE_ERRORS, ValueError, MemoryError) as e:  # Pillow has its own errors for each kind of damage
+            largest = int(_wide(image).max()) if image.mode.startswith("I") else 0
+            return ReadImage(path, square, "", unusual_kind(image), side, largest)
+    except (*ARCHIVE_ERRORS, ValueError, TypeError, KeyError, MemoryError) as e:  # each kind of damage has its own
         why = "it is no image" if isinstance(e, Image.UnidentifiedImageError) else str(e) or type(e).__name__
         return ReadImage(path, why=" ".join(why.split()).rstrip("."))
 
@@ -182,6 +193,7 @@ class ImageSet:
     parts: dict = field(default_factory=dict)  # class -> base, validation or novel; empty where nothing says so
     blown_up: int = 0  # how many images are larger here than in their files
     unlisted: list = field(default_factory=list)  # classes with images that a class list does not have
+    remarks: list = field(default_factory=list)  # what was told when the files were read, a sentence each
 
     def part(self,
         part: str | None,  # base, validation, novel (also train, val, test); None: all classes
@@ -225,12 +237,14 @@ def tell_converted(
     images: list,  # a `ReadImage` each
     what: str,  # what they are
 ):
-    "Say once which images had to be converted to 8-bit colour."
+    "Say once which images had to be converted to 8-bit colour, and whether 16 bits were hardly used."
     kinds = Counter(r.kind for r in images if r.kind)
-    if kinds:
-        counts = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
-        warnings.warn(f"{sum(kinds.values())} of {len(images)} images of {what} were converted to 8-bit colour "
-                      f"({counts}).")
+    if not kinds: return
+    counts, largest = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()), max(r.largest for r in images)
+    dark = (f": the largest of the 16-bit values is {largest} of 65535, so they come out nearly black; stretch them "
+            "beforehand if they were recorded with fewer bits" if 0 < largest < 4096 else "")
+    warnings.warn(f"{sum(kinds.values())} of {len(images)} images of {what} were converted to 8-bit colour "
+                  f"({counts}){dark}.")
 
 def _sound(images, size, what, skip_broken, enlarge) -> list:
     "The images that can be used; what is wrong with the others is refused or told once."
@@ -244,6 +258,29 @@ def _sound(images, size, what, skip_broken, enlarge) -> list:
                          "them up with enlarge=True).")
     tell_converted(images, what)
     return [r for r in images if not r.why]
+
+# %% ../../nbs/api/128_data_image_sets.ipynb #1ad3b440
+def _elsewhere(picture, keys) -> np.ndarray:
+    "Whether each image is the same picture as one with another key."
+    key = np.unique(keys, return_inverse=True)[1]
+    low, high = np.full(len(key), len(key)), np.full(len(key), -1)
+    np.minimum.at(low, picture, key)
+    np.maximum.at(high, picture, key)
+    return (low < high)[picture]
+
+def _tell_equal(images, places, what):
+    "Say once how many images stand in two parts, which is a leak, and how many others in two classes."
+    picture = np.unique([hash(r.square.tobytes()) for r in images], return_inverse=True)[1]
+    parts, classes = np.array([p.part for p in places]), np.array([p.name for p in places])
+    leaks = _elsewhere(picture, parts)
+    for word, keys, found, so in (
+            ("part", parts, leaks, "this is a leak, for what was learned is asked about as if it were new"),
+            ("class", classes, _elsewhere(picture, classes) & ~leaks, "nobody can tell these classes apart by them")):
+        if not found.any(): continue
+        first = found.argmax()
+        second = ((picture == picture[first]) & (keys != keys[first])).argmax()
+        warnings.warn(f"{found.sum()} of {len(images)} images of {what} are equal to one of another {word}, the first "
+                      f"are {images[first].path!r} and {images[second].path!r}: {so}; remove one of each.")
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #03f099d8
 def places_on_list(
@@ -264,6 +301,8 @@ def _assembled(sound, of, place_of, what) -> ImageSet:
     chosen = sorted(((p.name, r.path, r) for p, r in named if p and p.name in of), key=lambda c: c[:2])
     names, group_names = sorted(of), sorted({p.group or p.name for p in of.values()})
     number = {c: i for i, c in enumerate(names)}
+    tell_like_names(names, what)
+    _tell_equal([r for *_, r in chosen], [of[c] for c, *_ in chosen], what)
     data = np.empty((len(chosen), *chosen[0][2].square.shape), np.uint8)
     for i, (_, _, r) in enumerate(chosen): data[i] = r.square
     grouped = any(p.group for p in of.values())
@@ -313,7 +352,7 @@ def _check_some(images, place, wordnet):
 # %% ../../nbs/api/128_data_image_sets.ipynb #ce7ed0b9
 def _save_set(path, found):
     about = dict(names=found.bank.names, groups=found.bank.group_names, source=found.bank.source, parts=found.parts,
-                 blown_up=found.blown_up, unlisted=found.unlisted)
+                 blown_up=found.blown_up, unlisted=found.unlisted, remarks=found.remarks)
     b = found.bank
     save_tensors(path, dict(data=b.data, labels=b.labels, groups=b.groups), dict(about=json.dumps(about)))
 
@@ -323,9 +362,33 @@ def _read_set(path) -> ImageSet:
         about = json.loads(header["about"])
         bank = Bank(tensors["data"], tensors["labels"], tensors["groups"], about["names"], about["groups"],
                     about["source"])
-        return ImageSet(bank, about["parts"], about.get("blown_up", 0), about.get("unlisted", []))
+        return ImageSet(bank, about["parts"], about["blown_up"], about["unlisted"], about["remarks"])
     except (KeyError, ValueError, TypeError) as e:
         raise DamagedFile(f"{str(path)!r} is not a whole set of images ({e}).") from None
+
+# %% ../../nbs/api/128_data_image_sets.ipynb #fc7bfb3d
+_told = set()  # what this process has said, and of which file
+
+def _with_remarks(of, make, *args) -> ImageSet:
+    "The set that is made for a file, with what is told on the way as its remarks."
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = make(*args)
+    for w in told:
+        if w.category is not UserWarning: warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    found.remarks = list(dict.fromkeys(str(w.message) for w in told if w.category is UserWarning))
+    _tell_once(found.remarks, of)
+    return found
+
+def _tell_once(remarks, of):
+    "Tell remarks on a file, once in a process."
+    for remark in remarks:
+        if (of, remark) not in _told: warnings.warn(remark)
+        _told.add((of, remark))
+
+def _speaks() -> bool:
+    "Whether this process is the first, or the first that was started by it."
+    return not multiprocessing.parent_process() or multiprocessing.current_process().name.endswith("-1")
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #23ee6273
 _stand_ins = contextvars.ContextVar("stand_ins", default=None)
@@ -343,7 +406,7 @@ def stand_ins() -> dict | None:
     return _stand_ins.get()
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #05ddf70c
-_VERSION = 4  # raise when the cached pixels change
+_VERSION = 5  # raise when the cached pixels, or what is told of them, change
 
 def image_set(
     place,  # a folder, or an archive: tar (in any compression) or zip
@@ -366,13 +429,13 @@ def image_set(
     told = stand_ins()
     there = place_digest(where, "**/*", IMAGE_ENDINGS)
     def cached(enlarge):
-        mark = content_digest(there, wanted, groups, wordnet, skip_broken, enlarge)[:16]
+        mark = content_digest(there, what, wanted, groups, wordnet, skip_broken, enlarge)[:16]
         return cache_dir()/f"{re.sub(r'[^A-Za-z0-9_-]', '_', what)[:40]}-{mark}-{size}px-v{_VERSION}.safetensors"
     if told is not None and not cached(False).exists(): enlarge = True
     file = cached(enlarge)
-    make = lambda: _decoded_set(where, size, what, wanted, groups, wordnet, skip_broken, enlarge)
-    found = made_once(file, _read_set, _save_set, make)
-    found.bank.source = what  # the file may be of the same images under another name
+    how = where, size, what, wanted, groups, wordnet, skip_broken, enlarge
+    found = made_once(file, _read_set, _save_set, lambda: _with_remarks(file, _decoded_set, *how))
+    if _speaks(): _tell_once(found.remarks, file)
     if told is not None and found.blown_up:
         told[what] = f"{found.blown_up:,} images of {what} were blown up to {size} x {size}"
     return found
@@ -386,10 +449,10 @@ def looked_through(
     where = path if path.is_dir() else [path]
     file = cache_dir()/f"looked-through-{place_digest(where, '**/*', IMAGE_ENDINGS)}-v{_VERSION}.json"
     def write(file, images):
-        about = [[r.path, r.why, r.kind, r.side] for r in images]
+        about = [[r.path, r.why, r.kind, r.side, r.largest] for r in images]
         with written_whole(file) as part: part.write_text(json.dumps(about), "utf-8")
     def read(file):
-        try: return [ReadImage(p, None, why, kind, side) for p, why, kind, side in json.loads(file.read_text("utf-8"))]
+        try: return [ReadImage(path, None, *about) for path, *about in json.loads(file.read_text("utf-8"))]
         except (ValueError, TypeError) as e:
             raise DamagedFile(f"{str(file)!r} is not whole ({e}).") from None
     return made_once(file, read, write, lambda: sorted(read_images(where, 0, path.name), key=lambda r: r.path))
@@ -403,7 +466,7 @@ def files_in(
     if not path.exists(): raise InputError(f"There is no {str(path)!r}: check the path.")
     if path.is_dir():
         found = []
-        for here, folders, names in os.walk(path):
+        for here, folders, names in walked(path):
             inside = "" if here == str(path) else os.path.relpath(here, path).replace(os.sep, "/") + "/"
             found += [*(inside + n for n in names), *(f"{inside}{f}/" for f in folders)]
         return sorted(found)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ALPHABETS', 'CHARACTERS', 'DRAWERS', 'SIDE', 'SPLITS', 'ARCHIVE_ERRORS', 'alphabets', 'in_part', 'check_side',
-           'shrink', 'NoOmniglotError', 'is_hidden', 'image_files', 'read_ink', 'place_digest', 'grey_levels',
+           'shrink', 'NoOmniglotError', 'walked', 'is_hidden', 'image_files', 'read_ink', 'place_digest', 'grey_levels',
            'omniglot', 'find_omniglot']
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #cb477f72
@@ -49,6 +49,9 @@ def in_part(
     parts = choose(split, SPLITS, "split")
     if part is None: return np.ones(len(names), bool)
     choose(part, parts, f"part of the split {split!r}")
+    if (bare := next((n for n in names if "/" not in n), None)) is not None:
+        raise InputError(f"The split {split!r} needs classes that say their alphabet, as in 'Latin/character05', but "
+                         f"{bare!r} does not: name all classes in this way.")
     alphabet, character = zip(*(n.rsplit("/", 1) for n in names))
     if split == "weak":
         first_three = np.isin(character, ["character01", "character02", "character03"])
@@ -100,7 +103,7 @@ def shrink(
 class NoOmniglotError(InputError):
     "Omniglot is not where it was looked for."
 
-def _find(folder: Path):
+def _find(folder: Path, remedy=""):
     "Where in `folder` Omniglot lies: a list of archives, or a folder with `images_background`."
     for place in (folder, folder/"omniglot-py", folder/"omniglot"):
         if (place/"omniglot.tar.xz").is_file(): return [place/"omniglot.tar.xz"]
@@ -108,7 +111,22 @@ def _find(folder: Path):
         if all(z.is_file() for z in zips): return zips  # before folders, which a stopped unpacking leaves beside them
         if (place/"images_background").is_dir() and (place/"images_evaluation").is_dir(): return place
     raise NoOmniglotError(f"No Omniglot in {str(folder)!r}: expected omniglot.tar.xz, or the folders images_background "
-                          "and images_evaluation there; without any data use data='glyphs'.")
+                          f"and images_evaluation there{remedy}; without any data use data='glyphs'.")
+
+# %% ../../nbs/api/105_data_omniglot.ipynb #68af523b
+def walked(
+    folder,  # a folder
+):
+    "As `os.walk`, in order and through links to folders, but never back into a folder that holds the link."
+    for here, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(f for f in folders if not _leads_back(Path(here, f), Path(folder)))
+        yield here, folders, sorted(names)
+
+def _leads_back(link, root) -> bool:
+    "Whether a link leads to a folder that holds it, on any way from `root`."
+    if not link.is_symlink(): return False
+    target, above = link.resolve(), [p for p in link.parents if p == root or root in p.parents]
+    return any(p.resolve().is_relative_to(target) for p in above)
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #469beb65
 def is_hidden(
@@ -120,7 +138,9 @@ def is_hidden(
 
 def _shown(folder, pattern, endings):
     "The images in a folder, hidden ones left out."
-    found = ((path, path.relative_to(folder).as_posix()) for path in folder.glob(pattern))
+    every = folder.glob(pattern)
+    if pattern == "**/*": every = (Path(here, name) for here, _, names in walked(folder) for name in names)
+    found = ((path, path.relative_to(folder).as_posix()) for path in every)
     return ((path, inside) for path, inside in found if path.name.endswith(endings) and not is_hidden(inside))
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #9e644ed2
@@ -274,6 +294,9 @@ def omniglot(
     return bank.to(device)
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #129f8743
+_UNSET = ("; FEWSHOT_DATA names this folder, so nothing is fetched: put Omniglot there, or unset FEWSHOT_DATA, and it "
+          "is fetched into the cache")
+
 def find_omniglot(
     data="auto",  # a folder, or "auto"
 ):
@@ -284,7 +307,7 @@ def find_omniglot(
         if not folder.is_dir():
             raise InputError(f"The data folder {str(folder)!r} does not exist: check the path, "
                              "or use data='glyphs' to work without data.")
-        return _find(folder), str(folder)
+        return _find(folder, _UNSET if str(data) == "auto" else ""), str(folder)
     kept = cache_dir()/"omniglot"
     with contextlib.suppress(NoOmniglotError): return _kept(kept), str(kept)
     return _download(kept), str(kept)

@@ -12,7 +12,7 @@ import numpy as np, pandas as pd, torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
-from ..core import InputError
+from ..core import InputError, check_seed
 
 # %% ../../nbs/api/535_engine_determinism.ipynb #e532db36
 def seed_everything(
@@ -20,8 +20,7 @@ def seed_everything(
 ):
     """Seed the global generators of python, numpy, torch and every GPU; and python's hashes in
     processes started from here on."""
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed={seed!r} cannot seed numpy: choose a whole number from 0 to {2**32 - 1}.")
+    check_seed(seed)
     os.environ["PYTHONHASHSEED"] = str(seed)
     random.seed(seed)
     np.random.seed(seed)

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 import yaml
 from fastcore.basics import patch
-from ..core import InputError, choose, duration_text
+from ..core import InputError, check_seed, choose, duration_text
 from .store import is_address, mirror_name, mirrored
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #3e4dfb88
@@ -145,8 +145,8 @@ def _check_settings(what, row, sweep):
         if not isinstance(key, str) or not values or not all(_is_setting(v) for v in values):
             raise InputError(f"{what} has {str(key)[:40]}={str(value)[:40]!r}: a setting is one number, word, "
                              "truth value or null, a swept one may be a list of these.")
-        if key == "seed" and not all(v is None or type(v) is int and v >= 0 for v in values):
-            raise InputError(f"{what} has seed={str(value)[:40]!r}: seeds are whole numbers from 0 on.")
+        if key == "seed" and not all(v is None or type(v) is int and 0 <= v < 2**32 for v in values):
+            raise InputError(f"{what} has seed={str(value)[:40]!r}: seeds are whole numbers from 0 on, below 2**32.")
     if math.prod(len(row[k]) for k in sweep if isinstance(row[k], list)) > _MOST:
         raise InputError(f"{what} has more than {_MOST:,} settings: sweep less.")
 
@@ -225,8 +225,7 @@ def grid(
     for setting in found:
         if setting.get("seed") is None: continue
         setting["seed"] += seed
-        if not 0 <= setting["seed"] < 2**63:
-            raise InputError(f"seed={seed} is too large: give a whole number from 0 on, below 2^62.")
+        check_seed(setting["seed"])
     return found
 
 def _combined(row, sweep):

@@ -106,14 +106,21 @@ def plan_jobs(
     def job(number, rows):
         name = "-".join(filter(None, [e.name, profile, source, mark, number]))
         return Job(name, str(e.path), {**base, "rows": rows}, f"{out}/{e.name}/jobs/{name}.ipynb", tuple(e.modules))
-    jobs, lacking = [], set(map(key_of, missing))
+    jobs, lacking, names = [], set(map(key_of, missing)), _telling_names(e, settings)
     for number, piece in enumerate(_pieces(e, settings)):
-        todo = [{k: s[k] for k in e.sweep} for s in piece if key_of(s) in lacking]
+        todo = [{k: s[k] for k in names if k in s} for s in piece if key_of(s) in lacking]
         if todo and not whole: jobs.append(job(f"{number:04}", todo))
     draw = job("draw", "all" if whole else "none")
     return Plan(e, source, content, labels, len(settings), missing, jobs, draw)
 
 # %% ../../nbs/api/520_engine_plan.ipynb #b513a4cd
+def _telling_names(experiment, settings):
+    "The names that tell settings apart: what is swept, and what else two differ in that are alike in that."
+    alike = {}
+    for s in settings: alike.setdefault(key_of({k: s[k] for k in experiment.sweep}), []).append(s)
+    more = (k for first, *others in alike.values() for s in others for k, v in first.items() if s.get(k) != v)
+    return [*experiment.sweep, *dict.fromkeys(more)]
+
 def _job_parameters(experiment, profile, out, data, seed, given):
     "The parameters that all jobs of an experiment share, checked."
     if "rows" in given:

@@ -10,7 +10,7 @@ import contextlib, json, re, sys, threading, time
 from dataclasses import asdict
 from ..core import InputError, choose, cores, counted, plain_text, writable
 from .experiment import find_experiment, read_notebook, results_root, working_folder
-from .plan import Job, check_jobs, in_waves, plan_jobs, run_job
+from .plan import Job, _telling_names, check_jobs, in_waves, plan_jobs, run_job
 from .results import Results, key_of
 from .shards import ShardedGrid, put_shard, shard_is_done, shard_numbers
 from .slurm import on_slurm, slurm_checks
@@ -144,12 +144,13 @@ def _keep_failures_of(p, profile, out, jobs, told):
     "Write a failed row for the settings of failed jobs that have no row at all."
     e = p.experiment
     results = Results(e.folder(profile, out, p.source), e.name, e.version, e.keys(profile), content=p.content)
-    names = [*p.labels, *e.sweep]
-    there = {key_of({k: r.get(k) for k in names}) for r in results.read(failed=True).to_dict("records")}
     asked = {key_of(row): job for job in jobs for row in job.parameters["rows"]}
+    names = list(dict.fromkeys(k for job in jobs for row in job.parameters["rows"] for k in row))
+    there = {key_of({k: r.get(k) for k in (*p.labels, *names)}) for r in results.read(failed=True).to_dict("records")}
     for s in p.missing:
-        job = asked.get(key_of({k: s[k] for k in e.sweep}))
-        if job is None or key_of({**p.labels, **{k: s[k] for k in e.sweep}}) in there: continue
+        named = {k: s[k] for k in names if k in s}
+        job = asked.get(key_of(named))
+        if job is None or key_of({**p.labels, **named}) in there: continue
         failure = dict(status="failed", cell=job.record, message=told[job.name])
         results.write([failure], setting=dict(profile=profile, data=p.source, **p.labels, **s))
 
@@ -225,8 +226,9 @@ def _sharded(plan, profile, out, seed, given, n):
 def _compute_shard(plan, grid, i):
     "Run the notebook for the settings of a shard that have no good row."
     e = plan.experiment
-    missing = {key_of({k: s[k] for k in e.sweep}) for s in plan.missing}
-    rows = [{k: s[k] for k in e.sweep} for s in grid.of(i)]
+    names = _telling_names(e, grid.settings)
+    missing = {key_of({k: s[k] for k in names if k in s}) for s in plan.missing}
+    rows = [{k: s[k] for k in names if k in s} for s in grid.of(i)]
     rows = [r for r in rows if key_of(r) in missing]
     if not rows: return
     name = f"{plan.draw.name.removesuffix('-draw')}-shard{i:05}of{grid.n:05}"

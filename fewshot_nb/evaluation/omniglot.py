@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 from .intervals import over_tasks
-from ..core import InputError, choose, device as named_device
+from ..core import InputError, check_seed, check_whole, choose, device as named_device
 from ..data.bank import Bank
 from ..data.omniglot import SPLITS, in_part
 from ..data.lake_runs import run_table
@@ -173,6 +173,8 @@ def evaluate_embedding(
                          "embed every image, in the order of the bank.")
     for p in protocols: choose(p, list(OMNIGLOT_PROTOCOLS), "protocol")
     for split in splits: choose(split, list(SPLITS), "split")
+    check_whole("n_problems", n_problems, 1)
+    check_seed(seed)
     kinds = [(protocol, way, shot) for protocol in protocols for way, shot in settings]
     rows = []
     for split in splits:

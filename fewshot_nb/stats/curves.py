@@ -12,7 +12,7 @@ import numpy as np
 import matplotlib.pyplot as plt
 from jaxtyping import Float
 from .. import plots
-from ..core import InputError, choose
+from ..core import InputError, check_whole, choose
 
 # %% ../../nbs/api/625_stats_curves.ipynb #8206d9d5
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def least_curve(
     rounds: int = 200,  # at most
 ) -> Curve:
     "The path that fits diversity over t, recognizability over t, and the plane at once (Boutin et al. 2022, S13-S16)."
+    for name, value, least in (("places", places, 2), ("rounds", rounds, 1)): check_whole(name, value, least)
     t, points = np.asarray(t, float), np.asarray(points, float)
     levels, level = np.unique(t, return_inverse=True)
     _refuse_path(t, points, levels, order, weight)

@@ -6,12 +6,13 @@
 __all__ = ['crossed_design', 'MixedModel', 'lmm']
 
 # %% ../../nbs/api/605_stats_mixed.ipynb #bfe24f43
-import itertools
+import contextlib, itertools
 from dataclasses import dataclass, replace
+from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from scipy import linalg, sparse, special
-from ..core import InputError, choose
+from ..core import InputError, _said_of_memory, choose
 from .formula import group_label, read_columns, read_formula
 
 # %% ../../nbs/api/605_stats_mixed.ipynb #8527f4ef
@@ -281,14 +282,33 @@ def _check_sums(sums, data):
 
 # %% ../../nbs/api/605_stats_mixed.ipynb #mixed-l2
 _MOST_LEVELS = 10_000  # of all groupings together
+_GB_OF_PAIR = 1.05e-7  # of two levels: as many bytes as 13 matrices take
+
+def _memory_left() -> float:
+    "GB that the machine has left for this process, or a limit on its addresses leaves; infinity where none is told."
+    left = np.inf
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        left = 1.024e-6*int(next(line.split()[1] for line in lines if line.startswith("MemAvailable")))
+    with contextlib.suppress(ImportError, OSError, StopIteration):
+        import resource
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if most != resource.RLIM_INFINITY: left = min(left, most/1e9 - _said_of_memory("VmSize"))
+    return max(left, 0.)
+
+def _gigabytes(x): return f"{np.format_float_positional(x, 2, fractional=False, trim='-')} GB"
+
+def _too_many(sizes, most):
+    "The refusal of groupings whose matrices would fill the memory; `sizes`: levels of each, `most`: what there is."
+    levels, each = sum(sizes.values()), ", ".join(f"{name!r} {n:,}" for name, n in sizes.items())
+    return InputError(f"{levels:,} levels of groupings ({each}) need about {_gigabytes(_GB_OF_PAIR*levels**2)}, more "
+                      f"than the {most}: average over the finest one, or take a sample of it.")
 
 def _check_levels(sizes):
-    "Refuse groupings whose matrices would fill the memory; `sizes`: levels of each."
-    levels = sum(sizes.values())
-    if levels <= _MOST_LEVELS: return
-    each = ", ".join(f"{name!r} {n:,}" for name, n in sizes.items())
-    raise InputError(f"{levels:,} levels of groupings ({each}) need about {1.05e-7*levels**2:.0f} GB, more than the "
-                     f"{_MOST_LEVELS:,} levels that are fitted: average over the finest one, or take a sample of it.")
+    "Refuse, before anything is computed, groupings that are too many for a fit, or for the memory that is left."
+    levels, left = sum(sizes.values()), _memory_left()
+    if levels > _MOST_LEVELS: raise _too_many(sizes, f"{_MOST_LEVELS:,} levels that are fitted")
+    if _GB_OF_PAIR*levels**2 > left: raise _too_many(sizes, f"{_gigabytes(left)} of memory that are left")
 
 # %% ../../nbs/api/605_stats_mixed.ipynb #88cd073a
 def lmm(
@@ -310,10 +330,13 @@ def lmm(
         raise InputError(f"The frame {why}: give one row a run with all of its values.")
     data = read_columns(read, frame)
     sizes = [len(levels) for levels in data.groups.values()]
-    _check_levels(dict(zip(data.groups, sizes)))
-    sums = _with_response(_sums(data.X, data.codes, sizes), data.y)
-    _check_sums(sums, data)
-    return MixedModel(read, data, sums, reml)
+    _check_levels(named := dict(zip(data.groups, sizes)))
+    try:
+        sums = _with_response(_sums(data.X, data.codes, sizes), data.y)
+        _check_sums(sums, data)
+        return MixedModel(read, data, sums, reml)
+    except MemoryError:  # something else has taken it meanwhile
+        raise _too_many(named, "memory that is left") from None
 
 # %% ../../nbs/api/605_stats_mixed.ipynb #4236f6ef
 @patch

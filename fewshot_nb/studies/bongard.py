@@ -4,15 +4,17 @@
 
 # %% auto #0
 __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'official_shapes_folder', 'bongard_source',
-           'solver_problem_flops', 'product_rate', 'grid_operations', 'SolverSettings', 'stem', 'solver_row',
-           'ControlSettings', 'control_row', 'printed_accuracies', 'people_accuracies', 'accuracy_unit',
-           'accuracy_interval', 'accuracy_error', 'solver_gate', 'solver_table', 'solver_ends', 'solver_panels',
-           'solver_curves', 'size_panels', 'solver_measures', 'with_widths_of', 'size_measures', 'control_table',
-           'control_measures', 'attribute_curves', 'parameter_counts', 'bongard_counts']
+           'solver_problem_flops', 'product_rate', 'grid_operations', 'solver_costs', 'SolverSettings', 'stem',
+           'solver_row', 'ControlSettings', 'control_row', 'printed_accuracies', 'people_accuracies', 'accuracy_unit',
+           'accuracy_interval', 'accuracy_error', 'solver_gate', 'above_chance', 'leaving_chance', 'solver_table',
+           'solver_ends', 'solver_standing', 'solver_differences', 'solver_panels', 'solver_curves', 'size_panels',
+           'solver_measures', 'with_widths_of', 'size_measures', 'control_table', 'control_measures',
+           'attribute_curves', 'parameter_counts', 'bongard_counts']
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #e0212df3
 import functools, json, os, tempfile, time
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from ..core import InputError, choose, device as find_device, rng, settings_from
@@ -24,13 +26,13 @@ from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.problems import PROBLEM_KINDS, PROBLEM_SPLITS
 from ..data.bongard.render import PictureBank
 from ..models.core import computed_in, parameter_count, renewed_batch_norms
-from ..models.bongard_solvers import SOLVERS, ResNet15, bongard_solver, solver_computed_in
+from ..models.bongard_solvers import SIDE_SHOTS, SOLVERS, ResNet15, bongard_solver, solver_computed_in
 from ..models.program_synthesis import ProgramSynthesis, synthesis_network
 from ..papers import published_claims, published_table
 from ..plots import COLOURS, style
 from ..train.loop import judged_in_stretches
-from ..train.bongard_solvers import (check_solver_training, clustered_mean, solved_shares, train_moco,
-                                              train_solver)
+from ..train.bongard_solvers import (check_solver_training, clustered_mean, leave_one_out_logits,
+                                              solved_shares, train_moco, train_solver)
 from ..train.program_synthesis import (attribute_accuracy, attribute_classifier, constant_move_error,
                                                 synthesis_errors, train_attribute_classifier, train_synthesis)
 
@@ -61,12 +63,15 @@ def solver_problem_flops(
     alpha: float = 1.,  # width reduction of Fig. 5
     queries: str = "two",  # of a problem, or "all", see `train_solver`
 ) -> float:
-    "Floating-point operations of a backbone and one training problem, counted by torch on tensors without memory."
+    """Floating-point operations of a solver on one training problem: its products and convolutions, counted by torch
+    on tensors without memory."""
     from torch.utils.flop_counter import FlopCounterMode
-    channels, images = (7, 4 if queries == "two" else 28) if method == "CNN-Baseline" else (1, 14)
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        ResNet15(1/alpha, channels)(torch.empty(1, channels, size, size))
-    return 3.*images*counter.get_total_flops()
+    with torch.device("meta"):
+        solver, pictures = SOLVERS[method](1/alpha), torch.empty(1, 2 + 2*SIDE_SHOTS, 1, size, size)
+    with FlopCounterMode(display=False) as counter:
+        if queries == "all": leave_one_out_logits(solver, pictures)
+        else: solver(pictures[:, :-2], pictures[:, -2:])
+    return 3.*counter.get_total_flops()
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #fdea3f63
 @functools.lru_cache(8)
@@ -101,6 +106,18 @@ def grid_operations(
         return problem*s["batch"]*(steps or s["steps"])/1e15
     each = [pflop(s) for s in settings]
     return dict(trainings=len(each), steps=steps or settings[0]["steps"], each=sum(each)/len(each), all=sum(each))
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #e2c7324f
+def solver_costs(
+    table: pd.DataFrame,  # rows of `solver_row`
+) -> pd.DataFrame:  # the same, with `gflops` and `flop_share` of the whole network
+    "What trainings reached, from their seconds and the operations of the whole solver."
+    def gflops(r):
+        queries = r.get("queries", "two")  # rows of before this could be chosen do not tell it
+        problem = solver_problem_flops(r["method"], r["size"], r["alpha"], "two" if pd.isna(queries) else queries)
+        return problem*r["batch"]*r["steps"]/r["train_seconds"]/1e9
+    reached = np.array([gflops(r) for r in table.to_dict("records")])
+    return table.assign(gflops=reached, flop_share=table.flop_share*reached/table.gflops)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #d5268833
 TEST_PARTS = dict(FF="test_ff", BA="test_bd", CM="test_hd_comb", NV="test_hd_novel")  # columns of Table 3
@@ -424,6 +441,23 @@ def solver_gate(
     trained = [training_gate(r.get("curve"), margins, r["steps"], full) for r in table.to_dict("records")]
     return first_gate(_at_chance(table, parts), *trained, seeds_gate(int(table.method.value_counts().min()), least))
 
+# %% ../../nbs/api/840_studies_bongard.ipynb #93fe50c4
+def above_chance(
+    table: pd.DataFrame,  # rows of one solver
+    part: str,  # a column of accuracies
+) -> bool:
+    "Whether a solver is surely above chance on a part: by three standard errors, and with its whole interval."
+    clear = not chance_gate(table[part].mean(), accuracy_error(table, part), 50.)
+    return clear and bool(accuracy_interval(table, part).low > 50)
+
+def leaving_chance(
+    table: pd.DataFrame,  # rows of `solver_row`
+) -> tuple:  # two tables of rows: of solvers that are above chance on some test part, of those that are on none
+    "The rows that have something to show, and the others."
+    parts = [p for p in TEST_PARTS if p in table]
+    clear = [m for m, rows in table.groupby("method") if any(above_chance(rows, p) for p in parts)]
+    return table[table.method.isin(clear)], table[~table.method.isin(clear)]
+
 # %% ../../nbs/api/840_studies_bongard.ipynb #ae564d4e
 def _shown(e):
     "An accuracy as it is shown, between 0 and 100; what is judged keeps the whole width of its interval."
@@ -470,6 +504,55 @@ def solver_ends(
     return pd.DataFrame(lines).sort_values("value", ascending=False).drop(columns="value").set_index("method")
 
 
+# %% ../../nbs/api/840_studies_bongard.ipynb #7182f4e7
+def _trained_methods(table): return [m for m in SOLVERS if (table.method == m).any()]
+
+def solver_standing(
+    table: pd.DataFrame,  # rows of `solver_row` that were made alike
+    variant: str = "full",  # see `printed_accuracies`
+) -> pd.DataFrame:  # by method and part: trainings, ours as a text, paper, doubling in points, and what it bears
+    "Each solver on each part: ours with its interval, the paper's, the last doubling, and whether it is a finding."
+    printed, lines = printed_accuracies(variant), []
+    for method in _trained_methods(table):
+        rows = table[table.method == method]
+        for part in (p for p in TEST_PARTS if p in table):
+            e, gate = accuracy_interval(rows, part), solver_gate(rows, [part], least=1).partition(":")[0]
+            lines.append(dict(
+                method=method, part=part, trainings=len(rows), ours=_interval_words(e),
+                paper=printed[part].get(method, float("nan")),
+                doubling=float(np.mean([_last_doubling(c, part) for c in rows.curve])),
+                bears=", ".join(filter(None, ("above chance", gate))) if above_chance(rows, part) else "at chance"))
+    return pd.DataFrame(lines).set_index(["method", "part"])
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #079dbdc2
+def _difference_halves(a, b, part, level):
+    "Half of the interval of a difference of two solvers: over seeds (Welch), and over concepts or problems."
+    over = [rows[part].var()/len(rows) for rows in (a, b)]
+    df = sum(over)**2/sum(v**2/(len(rows) - 1) for v, rows in zip(over, (a, b)))
+    seeds = float(distributions.t.ppf(level, df)*sum(over)**.5)
+    own = [_half_over_problems(rows, part) for rows in (a, b)]
+    wider = distributions.norm.ppf(level)/distributions.norm.ppf(.975)
+    return {"seeds": seeds, accuracy_unit(a[:1], part): float(np.hypot(*own)*wider)}
+
+def solver_differences(
+    table: pd.DataFrame,  # rows of `solver_row`, two seeds or more of each solver
+    part: str = "BA",  # a column of accuracies
+) -> pd.DataFrame:  # by pair, the largest first: difference, `single` and `adjusted` as `Estimate`s, unit of each
+    "How far solvers lie apart, with 95 % intervals: of each pair by itself, and adjusted for the number of pairs."
+    if table.method.value_counts().min() < 2:
+        raise InputError("Differences of solvers need two seeds or more of each: train more, or leave out "
+                         f"{table.method.value_counts().idxmin()}.")
+    order = table.groupby("method")[part].mean().sort_values(ascending=False).index
+    pairs, lines = list(combinations(order, 2)), []
+    for names in pairs:
+        a, b = (table[table.method == m] for m in names)
+        line = dict(pair=" - ".join(names), difference=a[part].mean() - b[part].mean())
+        for name, level in (("single", .975), ("adjusted", 1 - .025/len(pairs))):
+            unit, half = max(_difference_halves(a, b, part, level).items(), key=lambda found: found[1])
+            line |= {name: around(line["difference"], half, len(a) + len(b)), f"{name} over": unit}
+        lines.append(line)
+    return pd.DataFrame(lines).sort_values("difference", ascending=False).set_index("pair")
+
 # %% ../../nbs/api/840_studies_bongard.ipynb #48ec6804
 def _pale(colour):
     "A colour with two thirds of white."
@@ -479,7 +562,7 @@ def _pale(colour):
 def _mark(ax, at, rows, part, colour, label, lying=False):
     "An accuracy with its interval, standing or lying; pale or hollow where the rows cannot bear a verdict."
     e, gate = _shown(accuracy_interval(rows, part)), solver_gate(rows, [part], least=1)
-    if e.low <= 50 or chance_gate(rows[part].mean(), accuracy_error(rows, part), 50.):
+    if not above_chance(rows, part):
         fill, word = "white", " (hollow: not surely above chance)"
     elif gate: fill, word = _pale(colour), " (pale: above chance, still training)"
     else: fill, word = colour, ""
@@ -488,8 +571,6 @@ def _mark(ax, at, rows, part, colour, label, lying=False):
     ax.errorbar(**where, **bar, fmt="o", ms=5, color=colour, capsize=2, mfc=fill, label=label + word)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #bong-p1
-def _trained_methods(table): return [m for m in SOLVERS if (table.method == m).any()]
-
 def _axis_start(table, parts):
     "The left end of the axis that all panels share, in %: 40, or lower where an accuracy is."
     return min(40, 10*(table[parts].min().min()//10))
@@ -557,7 +638,7 @@ def solver_curves(
     import matplotlib.pyplot as plt
     methods, printed = [m for m in SOLVERS if (table.method == m).any()], printed_accuracies(variant)[part]
     columns, lines = min(5, len(methods)), -(-len(methods)//5)
-    side = 1.7 if lines > 1 else 1.9  # of a panel
+    side = 1.5 if lines > 1 else 1.9  # of a panel
     size = 1.2 + side*columns, .8 + side*lines
     with style():
         fig, axes = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CURVE_FROM', 'fit_and_judged', 'enlarge', 'Exam', 'setting_digest', 'Trainee', 'make_trainee', 'curve_steps',
-           'LearningCurve', 'generator_rows', 'save_sheet', 'show_sheet', 'learning_curves', 'critic_features',
-           'exam_of', 'generation_row', 'human_measures', 'people_at_size', 'people_at_sizes']
+           'LearningCurve', 'generator_rows', 'save_sheet', 'show_sheet', 'sheet_axes', 'learning_curves', 'arm_label',
+           'critic_features', 'exam_of', 'generation_row', 'human_measures', 'people_at_size', 'people_at_sizes']
 
 # %% ../../nbs/api/805_studies_generation.ipynb #41779a98
 import functools, hashlib, json, time
@@ -341,13 +341,31 @@ def show_sheet(
     shown, drawn = kept["prototypes"][:classes], kept["samples"][:classes, :samples]
     rows, side = shown.shape[:2]
     sheet = np.concatenate([shown[:, None], drawn], 1).transpose(0, 2, 1, 3).reshape(rows*side, -1)
-    if ax is None: ax = plt.subplots(figsize=(.4*(drawn.shape[1] + 1), .4*rows))[1]
+    if ax is None: ax, = sheet_axes(1, 1, rows, drawn.shape[1])
     enlarged = "nearest" if side < 40 else "antialiased"  # a pixel of a small drawing stays a pixel
     ax.imshow(255 - sheet, cmap="gray", vmin=0, vmax=255, interpolation=enlarged)
     ax.add_patch(plt.Rectangle((-.5, -.5), side, rows*side, fill=False, color=COLOURS["vermillion"], lw=1.5))
     ax.set_axis_off()
     ax.set_title(title, fontsize=9)
     return ax
+
+# %% ../../nbs/api/805_studies_generation.ipynb #aeb339c6
+def sheet_axes(
+    n,  # how many sheets
+    columns,  # how many of them stand beside each other
+    classes,  # rows of a sheet, see `show_sheet`
+    samples,  # in a row
+) -> list:  # matplotlib axes
+    "Axes in a new figure, one for each sheet, in which a drawing is 28 pixels of the page wide."
+    import matplotlib.pyplot as plt
+    width, height, between, above = 28*(samples + 1), 28*classes, 22, 24  # pixels
+    whole = columns*(width + between) - between, -(-n//columns)*(height + above)
+    fig = plt.figure(figsize=[pixels/plt.rcParams["figure.dpi"] for pixels in whole], layout="none")
+    def place(i):
+        row, column = divmod(i, columns)
+        left, top = column*(width + between), (row + 1)*(height + above)
+        return left/whole[0], 1 - top/whole[1], width/whole[0], height/whole[1]
+    return [fig.add_axes(place(i)) for i in range(n)]
 
 # %% ../../nbs/api/805_studies_generation.ipynb #curve-0011
 def learning_curves(
@@ -360,6 +378,16 @@ def learning_curves(
              for r in table.to_dict("records") if isinstance(r.get("curve"), str)
              for step, measures in json.loads(r["curve"]).items()]
     return pd.DataFrame(lines)
+
+# %% ../../nbs/api/805_studies_generation.ipynb #d0129abd
+def arm_label(
+    table,  # rows of one model
+) -> str:  # "VAE-NS, KL of c × 0.1"
+    "The name of a model, and the weight of its context's divergence where the paper's objective has another, 1."
+    from fewshot_nb.plots import model_look
+    weights = table["context_weight"].dropna() if "context_weight" in table else []
+    others = [f"{w:g}" for w in sorted(set(weights)) if w != 1]
+    return model_look(table.model.iloc[0])["label"] + (f", KL of c × {' and '.join(others)}" if others else "")
 
 # %% ../../nbs/api/805_studies_generation.ipynb #d486071c
 def _kept(what, bank, nets, make):

@@ -198,6 +198,15 @@ def losses(
         return model.loss(sets)["loss"]
     return [(1, loss)]
 
+# %% ../../nbs/api/800_studies_generators.ipynb #c8d4ba33
+@patch
+def step_flops(self: VAENSSettings) -> float:
+    "The floating-point operations of one step, forward and backward."
+    def of(context): return _counted(replace(self.of_items(2), context=context))/2*self.items
+    if self.context < 4: return of(self.context)
+    two, three = of(2), of(3)
+    return three + (self.context - 3)*(three - two)
+
 # %% ../../nbs/api/800_studies_generators.ipynb #7c040db7
 @dataclass(frozen=True)
 class VAESTNSettings(GeneratorSettings):

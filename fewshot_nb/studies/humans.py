@@ -308,7 +308,9 @@ def nearness_chart(
                 clip_on=False)
     for k in range(1, len(both)): ax.axvline(k*len(chosen)/len(both) - .5, color="k", lw=.6)
     for place, image in zip(places, prototypes[chosen]): _draw_below(ax, place, image)
-    ax.set(xticks=[], ylim=(0, None), xlim=(-.6, len(chosen) - .4), ylabel="distance to people\n(z-scored plane)")
+    ax.set_xticks(places, [f"{place + 1}" for place in places])
+    ax.tick_params(axis="x", length=0, labeltop=True, labelbottom=False, labelsize=8.5)
+    ax.set(ylim=(0, None), xlim=(-.6, len(chosen) - .4), ylabel="distance to people\n(z-scored plane)")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return ax
 

@@ -10,9 +10,9 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'kept_banks', 'PUBLI
            'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'last_doublings', 'effect_limits',
            'stability_hypotheses', 'setup_spreads', 'launch_tests', 'DeterminismSettings', 'determinism_row',
            'search_images', 'protonet_row', 'learner_label', 'setup_label', 'stability_measures', 'measures_of_learner',
-           'published_comparisons', 'published_plan', 'published_power', 'comparison_panels', 'run_panels',
-           'curve_panels', 'spread_panel', 'determinism_table', 'determinism_measures', 'named_settings', 'best_runs',
-           'paired_settings', 'search_measures', 'draw_search_curves']
+           'published_comparisons', 'published_plan', 'published_power', 'published_effect_power', 'comparison_panels',
+           'run_panels', 'curve_panels', 'spread_panel', 'determinism_table', 'determinism_measures', 'named_settings',
+           'best_runs', 'paired_settings', 'search_measures', 'draw_search_curves']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
 import functools, itertools, json, time
@@ -448,27 +448,37 @@ def last_doublings(
     return pd.DataFrame(found).T.rename_axis("trainings")
 
 # %% ../../nbs/api/845_studies_stability.ipynb #445d7b88
+def _effect_design(table, factor):
+    "Bases of what the paper's model and a configuration know, and of an effect beside them; runs of one of its levels."
+    known = [table.experiment, *([table.setup + table.configuration] if "configuration" in table else [])]
+    X, Z = (np.hstack([pd.get_dummies(c).to_numpy(float) for c in of]) for of in (known, [table[factor]]))
+    X, values, _ = np.linalg.svd(X, full_matrices=False)
+    X = X[:, values > 1e-9*values.max()]
+    basis, values, _ = np.linalg.svd(Z - X@(X.T@Z), full_matrices=False)
+    basis = basis[:, values > 1e-9*values.max()]
+    df, left = basis.shape[1], len(table) - X.shape[1] - basis.shape[1]
+    if df < 1 or left < 1: raise InputError(f"There is one {factor} only: no effect of it can be measured.")
+    return X, basis, np.square(values).sum()/df
+
+def _limits_in(y, design, level):
+    "The standard deviation of an effect on `y` (run,), its lower and upper limit, and its degrees of freedom."
+    X, basis, each = design
+    df, left = basis.shape[1], len(y) - X.shape[1] - basis.shape[1]
+    y = y - X@(X.T@y)
+    squares = float(np.square(basis.T@y).sum())
+    noise = (float(y@y) - squares)/left  # the variance of the residual
+    def sd(x): return max(0., (squares/x - noise)/each)**.5
+    return sd(df), *(sd(distributions.chi2.ppf(q, df)) for q in (level, 1 - level)), df
+
+# %% ../../nbs/api/845_studies_stability.ipynb #18f0dcd9
 def effect_limits(
     table: pd.DataFrame,  # what `labelled_runs` gives
     factor: str,  # "seed" or "repeat"
     level: float = .975,  # of each limit: 95 % between them
 ) -> pd.Series:  # sd, lower, upper, in units of accuracy; df
     "The standard deviation of a random effect in the paper's model, with limits."
-    y = table.accuracy.to_numpy(float)
-    known = [table.experiment, *([table.setup + table.configuration] if "configuration" in table else [])]
-    X, Z = (np.hstack([pd.get_dummies(c).to_numpy(float) for c in of]) for of in (known, [table[factor]]))
-    X, values, _ = np.linalg.svd(X, full_matrices=False)
-    X = X[:, values > 1e-9*values.max()]
-    y, Z = y - X@(X.T@y), Z - X@(X.T@Z)
-    basis, values, _ = np.linalg.svd(Z, full_matrices=False)
-    basis = basis[:, values > 1e-9*values.max()]
-    df, left = basis.shape[1], len(y) - X.shape[1] - basis.shape[1]
-    if df < 1 or left < 1: raise InputError(f"There is one {factor} only: no effect of it can be measured.")
-    squares = float(np.square(basis.T@y).sum())
-    noise, each = (float(y@y) - squares)/left, np.square(values).sum()/df  # residual variance; runs of a level
-    def sd(x): return max(0., (squares/x - noise)/each)**.5
-    lower, upper = (sd(distributions.chi2.ppf(q, df)) for q in (level, 1 - level))
-    return pd.Series(dict(sd=sd(df), lower=lower, upper=upper, df=df), name=factor)
+    found = _limits_in(table.accuracy.to_numpy(float), _effect_design(table, factor), level)
+    return pd.Series(dict(zip(("sd", "lower", "upper", "df"), found)), name=factor)
 
 # %% ../../nbs/api/845_studies_stability.ipynb #stab-r1
 _WITHIN = dict(  # what varies: what is held fixed
@@ -744,16 +754,22 @@ def published_plan() -> pd.DataFrame:  # a row a run: experiment, setup, launch,
     return plan[place <= plan.setup.map(left)].reset_index(drop=True)
 
 # %% ../../nbs/api/845_studies_stability.ipynb #stab-p6
-def _made_comparisons(sets, shared):
-    "Estimates, standard errors and degrees of freedom (set, setup) of tables without any difference; the setups."
+def _made_tables(shared):
+    "The published plan, the paper's model of it, and what draws accuracies without any effect from given numbers."
+    if not 0 <= shared < 1: raise InputError(f"shared={shared} is no share of the noise: take 0 up to below 1.")
     plan = published_plan()
-    own = pd.factorize(plan.setup + plan.configuration.astype(str))[0]
-    random, sd = rng(0, "published power"), plan.sd.iloc[0]
-    def drawn():
+    own, sd = pd.factorize(plan.setup + plan.configuration.astype(str))[0], plan.sd.iloc[0]
+    def drawn(random):
         shift = random.standard_normal(own.max() + 1)[own]
         return sd*(shared**.5*shift + (1 - shared)**.5*random.standard_normal(len(plan)))
-    model, pairs = lmm(PUBLISHED_FORMULA, plan.assign(accuracy=drawn())), launch_pairs(plan)
-    tables = [model.refit(drawn()).diffs("experiment", pairs) for _ in range(sets)]
+    return plan, lmm(PUBLISHED_FORMULA, plan.assign(accuracy=drawn(rng(0, "first table")))), drawn
+
+def _made_comparisons(sets, shared):
+    "Estimates, standard errors and degrees of freedom (set, setup) of tables without any difference; the setups."
+    (plan, model, drawn), random = _made_tables(shared), rng(0, "published power")
+    drawn(random)
+    pairs = launch_pairs(plan)
+    tables = [model.refit(drawn(random)).diffs("experiment", pairs) for _ in range(sets)]
     names = [first.rpartition(" ")[0] for first, _ in pairs]
     return (*(np.array([t[k] for t in tables]) for k in ("estimate", "std_error", "df")), names)
 
@@ -766,7 +782,6 @@ def published_power(
     level: float = .05,  # of the tests
 ) -> pd.DataFrame:  # by setup, chances: each difference is found, alone and after Holm; equal launches are shown equal
     "What the published design can find and show, by simulation."
-    if not 0 <= shared < 1: raise InputError(f"shared={shared} is no share of the noise: take 0 up to below 1.")
     estimate, error, df, names = _made_comparisons(sets, shared)
     found = {}
     for d in points:
@@ -775,6 +790,27 @@ def published_power(
         found[f"finds {d}, Holm"] = (np.array([holm(one) for one in p]) < level).mean(0)
     same = np.array([holm(tost(*one, margin/100)) for one in zip(estimate, error, df)])
     return pd.DataFrame(found | dict(equal=(same < level).mean(0)), index=pd.Index(names, name="setup"))
+
+# %% ../../nbs/api/845_studies_stability.ipynb #cd5b2dcd
+def published_effect_power(
+    points=(0, .5, 1, 2),  # true standard deviations of an effect, in points of accuracy
+    margin: float = 1.,  # a standard deviation in points that would not matter
+    shared: float = 0.,  # share of the noise that is of configurations, 0 to 1
+    sets: int = 100,  # made tables of each
+    level: float = .05,  # of the test
+) -> pd.DataFrame:  # by effect (seed, repeat) and points, chances: it is found; it is shown to be below the margin
+    "What the published design can find and show of seeds and repeats, by simulation."
+    (plan, model, drawn), random, found = _made_tables(shared), rng(0, "published effects"), {}
+    words = plan.assign(configuration=plan.configuration.astype(str))
+    for factor in ("seed", "repeat"):
+        design, number = _effect_design(words, factor), plan[factor].to_numpy()
+        for d in points:
+            effects = d/100*random.standard_normal((sets, number.max() + 1))
+            made = [drawn(random) + effect[number] for effect in effects]
+            p = [model.refit(y).ranova().p[f"(1 | {factor})"] for y in made]
+            upper = [_limits_in(y, design, .975)[2] for y in made]
+            found[factor, d] = dict(finds=np.mean(np.less(p, level)), small=np.mean(np.less(upper, margin/100)))
+    return pd.DataFrame(found).T.rename_axis(["effect", "points"])
 
 # %% ../../nbs/api/845_studies_stability.ipynb #a29c92f5
 def _p_text(p):
@@ -802,6 +838,7 @@ def comparison_panels(
                             xycoords=("axes fraction", "data"), fontsize=8.5, va="center")
             ax.axvspan(-100*margin, 100*margin, color="#dddddd", lw=0, zorder=0)
             ax.axvline(0, color="black", lw=.6)
+            ax.locator_params("x", nbins=6, steps=[1, 2, 5, 10])  # on both sides of 0
             ax.set_yticks(range(len(names)), map(setup_label, names))
             ax.set(title=title, xlabel="launch 1 - launch 2 (points)")
     return fig
@@ -822,8 +859,9 @@ def run_panels(
             for (c, launch), t in part.groupby(["configuration", "launch"]):
                 shift = .26*(numbers.index(c) - (len(inks) - 1)/2) + .13*(launch - 1.5)
                 ax.plot([seeds.index(s) + shift for s in t.seed], 100*t.accuracy, "o" if launch == 1 else "x", ms=4,
-                        mfc="none", color=inks[c], label=f"{c}, launch {launch}")
-            ax.set(title=setup_label(setup), xticks=range(len(seeds)), xticklabels=seeds, xlabel="seed")
+                        mfc="none", color=inks[c], label=f"{c[1:]}, launch {launch}")
+            numbered = [s[1:] for s in seeds]
+            ax.set(title=setup_label(setup), xticks=range(len(seeds)), xticklabels=numbered, xlabel="seed")
         axes[0, 0].set_ylabel(f"{_test_way(runs)}-way 5-shot accuracy (%)")
         axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5,
                            bbox_to_anchor=(1, 1), alignment="left")
@@ -844,7 +882,7 @@ def curve_panels(
                 for n, text in enumerate(part.curve):
                     looks = {int(step): 100*look["accuracy"] for step, look in json.loads(text).items()}
                     ax.plot([*looks], [*looks.values()], lw=.6, alpha=.6, color=inks[c],
-                            label="_" if n else c)
+                            label="_" if n else c[1:])
             ax.set(title=setup_label(setup), xlabel="training step")
         axes[0, 0].set_ylabel("held-out accuracy (%)")
         for line in axes[0, -1].legend(title="configuration", fontsize=8.5, title_fontsize=8.5,

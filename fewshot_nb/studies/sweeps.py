@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['VOLUMES', 'volume_setting', 'sweep_setting', 'sweep_row', 'sweep_flops', 'other_rows', 'setting_effects',
-           'seed_scatter', 'effect_chances', 'twin_profile', 'with_model', 'twin_rows', 'volume_arms']
+           'seed_scatter', 'effect_chances', 'twin_profile', 'with_model', 'twin_rows', 'volume_arms',
+           'arrows_with_room']
 
 # %% ../../nbs/api/810_studies_sweeps.ipynb #6dfd2b92
 import math
@@ -208,3 +209,18 @@ def volume_arms(
     for v, arm in arms.items():
         if not (arm.context == base).any(): arms[v] = pd.concat([arm, shared]).sort_values("context")
     return arms
+
+# %% ../../nbs/api/810_studies_sweeps.ipynb #79ae2a13
+def arrows_with_room(
+    ax,  # of `plots.plane`, with all its sweeps drawn
+    swept: list,  # (table, name of the setting, colour) of each sweep that is drawn
+):
+    "Put one arrowhead into the longest step of each sweep, in the place of those between the last two values."
+    for words in list(ax.texts):
+        if words.arrow_patch: words.remove()
+    ax.autoscale_view()  # limits of what is drawn by now: lengths are those on the page
+    for table, by, colour in swept:
+        line = table.groupby(by)[curves.PLANE_AXES].mean().to_numpy()
+        if len(line) < 2: continue
+        steps = np.hypot(*np.diff(ax.transData.transform(line), axis=0).T)
+        curves.path_arrows(ax, line[steps.argmax():][:2], colour, count=1)

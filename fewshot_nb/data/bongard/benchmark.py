@@ -128,9 +128,9 @@ def _abstract_part(concepts, each, some, source, rule):
         return [forms[i % len(forms)] for i in range(each)]
     return [c for c in concepts for _ in range(some)] if some else [concepts[i % len(concepts)] for i in range(each)]
 
-def _abstract_problems(random, seed, some, source, rule):
+def _abstract_problems(random, seed, some, source, rule, novel):
     "4,400 abstract problems in three parts: training, new combinations, a new attribute."
-    seen, combined, new, novel = held_out_concepts(random, *valid_concepts(source))
+    seen, combined, new, novel = held_out_concepts(random, *valid_concepts(source), novel)
     each = [_abstract_part(*part, source, rule) for part in (
         (seen, some(3680), 0), (combined, 20*some(20), some(20)), (new, 16*some(20), some(20)))]
     parts = [PROBLEM_SPLITS.index(p) for p in ("train", "test_hd_comb", "test_hd_novel")]
@@ -141,9 +141,9 @@ def _abstract_problems(random, seed, some, source, rule):
                            counted | {"novel attribute": novel})
 
 # %% ../../../nbs/api/185_data_bongard_benchmark.ipynb #b849da81
-def _full_variant(random, seed, some, shapes, rule):
+def _full_variant(random, seed, some, shapes, rule, novel):
     "3,600 free-form, 4,000 basic and 4,400 abstract problems with their tests (Table 3)."
-    hd = _abstract_problems(random, seed, some, shape_source(shapes), rule)
+    hd = _abstract_problems(random, seed, some, shape_source(shapes), rule, novel)
     ff, bd = free_form_problems(some(300), seed), basic_problems(some(4000), seed, shapes)
     ff.split[_tested_free_form(random, some(300), [some(50)]*12)] = PROBLEM_SPLITS.index("test_ff")
     bd.split[random.permutation(some(4000))[:some(480)]] = PROBLEM_SPLITS.index("test_bd")
@@ -159,6 +159,7 @@ def bongard_benchmark(
     variant: str = "full",  # "full"; "freeform": 12,000 free-form problems (Table 2); "basic": 4,000 basic ones alone
     scale: float = 1.,  # share of the 12,000 problems, 0.01..1: a small set of the same structure
     rule: str = "balanced",  # of abstract problems, see `ABSTRACT_RULES`
+    novel: str | None = None,  # the attribute that training never has, see `novel_attribute`
 ) -> BongardProblems:
     "The 12,000 problems with the paper's splits (Nie et al. 2020, section 2 and appendix C), from a seed."
     choose(variant, ("full", "freeform", "basic"), "variant")
@@ -166,11 +167,14 @@ def bongard_benchmark(
     if not .01 <= scale <= 1:
         raise InputError(f"scale={scale!r} is the share of the 12,000 problems that is drawn: give a number from "
                          f"0.01 to 1.")
+    if novel is not None and variant != "full":
+        raise InputError(f"novel={novel!r} names an attribute of abstract problems, and the variant {variant!r} has "
+                         "none: leave it out, or take the variant 'full'.")
     def some(n): return max(1, round(scale*n))
     random = rng(seed, "bongard")
     if variant == "freeform": whole = _freeform_variant(random, seed, some)
     elif variant == "basic": whole = _basic_variant(random, seed, some, shapes)
-    else: whole = _full_variant(random, seed, some, shapes, rule)
+    else: whole = _full_variant(random, seed, some, shapes, rule, novel)
     train = random.permutation(np.flatnonzero(whole.split == PROBLEM_SPLITS.index("train")))
     whole.split[train[:some(900)]] = PROBLEM_SPLITS.index("val")
     return whole
