@@ -147,8 +147,8 @@ def gap_points(
     wrong = means[["within", "unstructured"]]
     odds = wrong/(100 - wrong)
     looked_at = means.longest & (means.groupby("method").longest.transform("sum") > 1)
-    return means.assign(brief=(means.steps > 0) & ~looked_at, points=means.within - means.unstructured, times=means.within/means.unstructured,
-                        odds=odds.within/odds.unstructured)
+    return means.assign(brief=(means.steps > 0) & ~looked_at, points=means.within - means.unstructured,
+                        times=means.within/means.unstructured, odds=odds.within/odds.unstructured)
 
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #86e5c440
 def _draw_gap(ax, rows, y, estimate, looks):
@@ -180,12 +180,13 @@ def _draw_way(ax, rows, looks):
     for y, word in ((32, "within-alphabet"), (4.4, "unstructured")): ax.text(900, y, word, fontsize=8.5)
     ax.minorticks_off()
 
+# %% ../../nbs/api/837_studies_omniglot_claims.ipynb #082f0723
 def gap_panels(
     rows,  # of `exp_omniglot_protocols`, of one split
     published: dict,  # (protocol, way, shot) -> published error in percent
     looks: dict,  # method, and "published" -> marker, color, label of its marks
 ):
-    "A matplotlib figure: the gap of each method, and both errors on the way; hollow: trainings seen at their end alone."
+    "A matplotlib figure: the gap of each method, and both errors on the way; hollow: seen at the end alone."
     import matplotlib.pyplot as plt
     with style(): fig, axes = plt.subplots(1, 3, figsize=(8.8, 2.5))
     _draw_gap(axes[0], rows, "points", difference_estimate, looks)

@@ -818,6 +818,7 @@ def _p_text(p):
     if p < .001: return "< 0.001"
     return "< 0.05" if p < .05 <= round(p, 3) else f"{p:.3f}"
 
+# %% ../../nbs/api/845_studies_stability.ipynb #4bf973d0
 def comparison_panels(
     tables: dict,  # title -> what `published_comparisons` or `mean_comparisons` gives
     margin: float = .01,  # as there
