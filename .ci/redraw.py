@@ -3,17 +3,17 @@
 `python .ci/redraw.py nbs/exp_beta.ipynb nbs/api/700_claims_rules.ipynb ...`
 
 An experiment is drawn from the committed evidence, or, while it has none, from a run of its profile smoke, as its
-figures then say; any other notebook runs as it is. Pictures have two pixels
-for each shown one and at most 256 colours: a quarter of the bytes. A page weighs at most 300 KB: where pictures
-are too much for that, the heaviest give up colours, curves before drawings. These keep even shades of grey, 32 while
-there is room, so that what a model leaves in doubt stays soft. `--lighter` does no more than that to the pictures
-that are there.
+figures then say; any other notebook runs as it is. Pictures have two pixels for each shown one and at most 256
+colours: a quarter of the bytes. Drawings in grey have even shades, 32 of them while there is room, so that what a
+model leaves in doubt stays soft. A page weighs at most 300 KB: where pictures are too much for that, the heaviest give
+up colours, curves before drawings. `--lighter` does no more than that to the pictures that are there.
 """
 
 import base64
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,13 +27,27 @@ from PIL import Image
 root = Path(__file__).resolve().parents[1]
 os.environ.setdefault("FEWSHOT_QUIET", "1")
 retina = "--InlineBackend.figure_formats=retina"
-room = 225_000  # bytes of a notebook; its page adds the sidebar and the frame, about 70 KB
+page = 294_500  # bytes, by `page_weight`, right to within 5 KB for pages of results; a test asks for 300,000
+
+def page_weight(notebook):
+    "About how many bytes a page will have: sidebar and frame, words, code with its colours, tables and pictures."
+    weight = 60_000
+    for cell in notebook["cells"]:
+        source, kind = "".join(cell["source"]), cell["cell_type"]
+        if kind == "raw" or re.search(r"^#\| *hide$", source, re.M): continue
+        weight += len(source.encode())*(1.7 if kind == "markdown" else 1 if "#| export" in source else 4.1)
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {"text/plain": output.get("text", "")})
+            shown = next((data[form] for form in ("image/png", "text/html", "text/plain") if form in data), "")
+            weight += len("".join(shown).encode())
+    return weight
 
 def light_png(
     picture: str,  # a PNG in base64
     heavy: int = 70_000,  # bytes in base64 that a picture may weigh
 ) -> str:
-    "The same picture with a palette. What is too heavy (sheets of drawings) gives up shades, never pixels."
+    "The same picture with a palette: 256 colours, of drawings 32. What is too heavy gives up more."
+    if is_sheet(opened(picture)[1]): return with_colours(picture, 32)
     for colours in 256, 64, 32, 16:
         if len(light := with_colours(picture, colours)) <= heavy: break
     return light
@@ -87,21 +101,19 @@ def with_colours(picture, colours):
     reduced.save(kept := io.BytesIO(), "png", optimize=True)
     return base64.b64encode(kept.getvalue()).decode() + "\n"
 
-steps = [  # colours, of pictures that weigh more than so many bytes, and of which: the gentlest comes first
-    (64, 0, "all"), (32, 40_000, "curves"), (32, 0, "curves"), (16, 0, "curves"), (32, 0, "sheets"),
-    (24, 0, "sheets"), (16, 0, "sheets"), (12, 0, "sheets")]
+steps = [  # how many colours, and of which pictures: the gentlest comes first
+    (64, "curves"), (32, "curves"), (16, "curves"), (32, "sheets"), (24, "sheets"), (16, "sheets"), (12, "sheets")]
 
 def lighten(notebook):
     "Pictures of a notebook, in its JSON, until it has room on a page."
     pictures = [o["data"] for c in notebook["cells"] for o in c.get("outputs", ()) if "image/png" in o.get("data", {})]
     pictures = [(data, "sheets" if is_sheet(opened("".join(data["image/png"]))[1]) else "curves") for data in pictures]
-    for colours, above, which in steps:
+    for colours, which in steps:
         for data, kind in sorted(pictures, key=lambda pair: -len("".join(pair[0]["image/png"]))):
-            weight = len(json.dumps(notebook, indent=1, ensure_ascii=False).encode())
-            if weight <= room: return
-            if which not in ("all", kind): continue
+            if page_weight(notebook) <= page: return
+            if which != kind: continue
             old = "".join(data["image/png"])
-            if len(old) > above: data["image/png"] = min(old, with_colours(old, colours), key=len)
+            data["image/png"] = min(old, with_colours(old, colours), key=len)
 
 def executed(notebook, folder, name):
     "The notebook with its outputs; the parameters of an experiment say that its evidence is committed, if it is."

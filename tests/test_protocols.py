@@ -195,3 +195,22 @@ def test_training_helps_on_new_alphabets(data):
             for m in (fresh(nets.Siamese, 0), model)
         )
     assert after < before - .05
+
+def test_the_page_runs_where_omniglot_is_not(tmp_path):
+    "Glyphs have no runs of Lake's, and the page ended in an IndexError at their empty table."
+    from fewshot_nb.engine import notebook  # noqa: F401 gives an experiment `run`
+    from fewshot_nb.engine.experiment import find_experiment
+    given = dict(profile="smoke", data="glyphs", device="cpu", jobs=1, out=str(tmp_path/"results"))
+    find_experiment("exp_omniglot_protocols").run(str(tmp_path/"page.ipynb"), given, progress=False)
+    page = json.loads((tmp_path/"page.ipynb").read_text(encoding="utf-8"))
+    said = json.dumps([c.get("outputs") for c in page["cells"]])
+    assert "there are none of glyphs" in said and "not judged: glyphs" in said
+
+def test_the_independent_arm_is_missed_by_smaller_errors():
+    "'not reproduced' stood there without a reason."
+    from fewshot_nb.claims.report import ledger
+    rows = ledger("omniglot_eval", all=True)
+    missed = rows[(rows.verdict == "not reproduced") & (rows.learner == "siamese independent")].set_index("id")
+    assert set(missed.index) == {"T20-1", "T5-5"} and (missed.why == "below the published range: smaller errors").all()
+    shared = rows[rows.learner == "siamese shared"]
+    assert (shared.provenance == "rows of profile hours and laptop, judged as paper").all() and len(shared) == 11

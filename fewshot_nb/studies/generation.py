@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = ['CURVE_FROM', 'fit_and_judged', 'enlarge', 'Exam', 'setting_digest', 'Trainee', 'make_trainee', 'curve_steps',
            'LearningCurve', 'generator_rows', 'save_sheet', 'show_sheet', 'sheet_axes', 'learning_curves', 'arm_label',
+           'draw_base_models', 'draw_shorter_trainings', 'draw_training', 'draw_setting_curves', 'draw_objectives',
            'critic_features', 'exam_of', 'generation_row', 'human_measures', 'people_at_size', 'people_at_sizes']
 
 # %% ../../nbs/api/805_studies_generation.ipynb #41779a98
@@ -388,6 +389,105 @@ def arm_label(
     weights = table["context_weight"].dropna() if "context_weight" in table else []
     others = [f"{w:g}" for w in sorted(set(weights)) if w != 1]
     return model_look(table.model.iloc[0])["label"] + (f", KL of c × {' and '.join(others)}" if others else "")
+
+# %% ../../nbs/api/805_studies_generation.ipynb #8d677c91
+_PLANE = ["diversity", "recognizability"]
+
+def draw_base_models(
+    ax,  # matplotlib axes
+    table: pd.DataFrame,  # rows of the base models, of `generator_claims.with_gates`
+    study: pd.DataFrame,  # every model of the study, of `humans.models_and_people`
+    printed: dict,  # model -> (diversity, recognizability) in the paper
+):
+    "Base models on the plane (Fig. 3a): means over seeds with their spread; grey the paper's, pale all of the study."
+    from fewshot_nb.plots import COLOURS, mark_face, model_look
+    for m, t in table.groupby("model", sort=False):
+        look, places, every = model_look(m), t[_PLANE], study[study.model == m]
+        marker, ink, spread = look["marker"], COLOURS[look["colour"]], places.std().fillna(0)
+        ax.errorbar(*places.mean(), spread.recognizability, spread.diversity, color=ink, ls="")
+        ax.plot(*places.mean(), marker, color=ink, mfc=mark_face(t, ink), ms=9, label=arm_label(t))
+        face = np.where(every.gate == "", ink, "white")
+        ax.scatter(every.diversity, every.recognizability, 9, face, marker, lw=.6, edgecolors=ink, alpha=.4, zorder=0)
+        ax.plot(*printed[m], marker, color="#8c8c8c", ms=7)
+    ax.plot([], [], "o", color="#8c8c8c", ms=7, label="in the paper")
+    ax.plot([], [], "o", color="#8c8c8c", mfc="white", ms=3, mew=.6, label=f"all {len(study)} models")
+
+# %% ../../nbs/api/805_studies_generation.ipynb #f632401e
+def draw_shorter_trainings(
+    ax,  # the axes of `draw_base_models`
+    table: pd.DataFrame,  # its rows
+    shorter: pd.DataFrame,  # rows of shorter trainings of the same models
+):
+    "Where the same models stood after shorter trainings: small, with a dotted line to where they came."
+    from fewshot_nb.plots import COLOURS, model_look
+    for m, t in shorter.groupby("model"):
+        look, spread = model_look(m), t[_PLANE].std()
+        ink, (before, after) = COLOURS[look["colour"]], (x[_PLANE].mean() for x in (t, table[table.model == m]))
+        ax.plot(*zip(before, after), color=ink, lw=.8, ls=":")
+        ax.errorbar(*before, spread.recognizability, spread.diversity, color=ink, marker=look["marker"], mfc="white",
+                    ms=5, lw=.6)
+    ax.plot([], [], "o", color="black", mfc="white", ms=5, ls=":", lw=.8, label="after minutes")
+
+# %% ../../nbs/api/805_studies_generation.ipynb #600f408e
+def draw_training(
+    axes,  # two matplotlib axes
+    lines: pd.DataFrame,  # of `learning_curves`
+    line: str = "-",  # its style
+    more: str = "",  # behind the model's name in the legend
+    **look,  # for matplotlib's `plot`
+):
+    "Diversity and recognizability over the steps of training, a line a training; a model is named once."
+    from fewshot_nb.plots import COLOURS, model_look
+    for ax, y, unit in zip(axes, _PLANE, ("mean sd of features", "%")):
+        for (m, seed), t in lines.groupby(["model", "seed"], sort=False):
+            of, begins = model_look(m), seed == lines.seed[lines.model == m].min()
+            ax.plot(t.steps, t[y], line + of["marker"], **dict(color=COLOURS[of["colour"]], ms=3) | look,
+                    label=of["label"] + more if begins else None)
+        shown = [k for k in (300, 1250, 5000, 20_000) if lines.steps.min() <= 1.1*k <= 1.2*lines.steps.max()]
+        ax.set(xscale="log", xlabel="steps of training", ylabel=f"{y} ({unit})")
+        ax.set_xticks(shown, [f"{k:,}" for k in shown])
+        ax.minorticks_off()
+
+# %% ../../nbs/api/805_studies_generation.ipynb #45e178d1
+def draw_setting_curves(
+    axes,  # matplotlib axes, one for each measure
+    lines: pd.DataFrame,  # of `learning_curves`, with the setting as a column
+    by: str,  # the setting: "beta"
+    measures: dict,  # column -> the name of its axis
+):
+    "Measures over the steps of training, a line for each value of a setting, from dark to light; means over seeds."
+    import matplotlib.pyplot as plt
+    shades = plt.get_cmap("viridis")(np.linspace(0, .9, lines[by].nunique()))
+    steps = sorted(lines.steps.unique())
+    for ax, (column, name) in zip(axes, measures.items()):
+        for (value, t), ink, mark in zip(lines.groupby(by), shades, "osD^v<>P"*3):
+            ax.plot(t.groupby("steps")[column].mean(), "-" + mark, ms=4, color=ink, label=f"{value:g}")
+        ax.set(xscale="log", xlabel="steps of training", ylabel=name)
+        ax.set_xticks(steps, [f"{k:,}" for k in steps])
+        ax.minorticks_off()
+
+# %% ../../nbs/api/805_studies_generation.ipynb #c0db2e8c
+_TERMS = dict(reconstruction=("reconstruction", "blue", "o"), kl_c=("KL of c", "vermillion", "s"),
+              kl_z=("KL of z", "green", "^"), kl=("KL of all steps", "green", "^"))
+
+def draw_objectives(
+    axes,  # three matplotlib axes: VAE-NS, VAE-STN, the critics of the DA-GANs
+    inside: dict,  # model -> its learning curve, means over seeds, by steps
+):
+    "The terms of both autoencoders' objectives, in nats, and the loss of both critics, over the steps of training."
+    from fewshot_nb.plots import COLOURS, model_look
+    for ax, models in zip(axes, (["vae-ns"], ["vae-stn"], ["da-gan-un", "da-gan-rn"])):
+        one = len(models) == 1
+        for m in (m for m in models if m in inside):
+            curve, terms = inside[m], _TERMS if one else dict(loss=tuple(model_look(m).values()))
+            for term, (label, ink, mark) in terms.items():
+                if term in curve: ax.plot(curve[term], "-" + mark, color=COLOURS[ink], ms=4, label=label)
+            ax.set_xscale("log")
+            ax.set_xticks(curve.index[::-2], [f"{k:,}" for k in curve.index[::-2]])
+            ax.minorticks_off()
+        ax.set(xlabel="steps of training", title=model_look(models[0])["label"] if one else "critics of the DA-GANs")
+        ax.set(**dict(ylabel="nats", ylim=(0, None)) if one else dict(ylabel="loss (no unit)", ylim=(None, 0)))
+        if ax.lines: ax.legend(fontsize=8.5, loc="center", bbox_to_anchor=(.55, .35))
 
 # %% ../../nbs/api/805_studies_generation.ipynb #d486071c
 def _kept(what, bank, nets, make):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OPINIONS', 'nearest_two', 'sheet_drawings', 'copying_table', 'altered_copies', 'copying_controls', 'prototype_table',
-           'show_neighbours', 'has_second_opinions', 'second_opinions', 'draw_opinions']
+           'show_neighbours', 'has_second_opinions', 'second_opinions', 'opinion_means', 'draw_opinions']
 
 # %% ../../nbs/api/813_studies_second_look.ipynb #813a0002
 import functools, itertools, math
@@ -161,7 +161,7 @@ def show_neighbours(
             for i in range(len(drawn))]
     side = drawn.shape[-1]
     ax.imshow(1 - torch.cat([torch.cat(row, 1) for row in rows]), cmap="gray", vmin=0, vmax=1)
-    ax.set_xticks([side*(k + .5) - .5 for k in range(4)], ["shown", "drawn", "nearest", "next"], fontsize=8.5)
+    ax.set_xticks([side*(k + .5) - .5 for k in range(4)], ["seen", "drawn", "1st", "2nd"], fontsize=8.5)
     ax.set_yticks([])
     ax.tick_params(length=0)
     for k in (1, 2): ax.axvline(side*k - .5, color=COLOURS["vermillion"], lw=1)
@@ -191,6 +191,15 @@ def second_opinions(
                               p=float(t.pvalue)) for a, b, t in found])
 
 # %% ../../nbs/api/813_studies_second_look.ipynb #813a0017
+def opinion_means(
+    table,  # DataFrame of models, as `second_opinions` takes it
+    by: list,  # columns that tell settings from each other: ["model", "beta"]
+) -> pd.DataFrame:  # `by`, the measures, and `gate` where the table has one: why one of the seeds is held back
+    "Means over seeds, which repeat a training and are no further models."
+    measures = {name: "mean" for pair in OPINIONS for name in pair} | ({"gate": "max"} if "gate" in table else {})
+    heard = _heard(table)
+    return heard.groupby(by, sort=False, as_index=False).agg(measures) if len(heard) else heard
+
 def draw_opinions(
     axes,  # two matplotlib axes
     table,  # DataFrame of models, as `second_opinions` takes it

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['VOLUMES', 'volume_setting', 'sweep_setting', 'sweep_row', 'sweep_flops', 'other_rows', 'setting_effects',
            'seed_scatter', 'effect_chances', 'twin_profile', 'with_model', 'twin_rows', 'volume_arms',
-           'arrows_with_room']
+           'arrows_with_room', 'beta_pictures']
 
 # %% ../../nbs/api/810_studies_sweeps.ipynb #6dfd2b92
 import math
@@ -224,3 +224,21 @@ def arrows_with_room(
         if len(line) < 2: continue
         steps = np.hypot(*np.diff(ax.transData.transform(line), axis=0).T)
         curves.path_arrows(ax, line[steps.argmax():][:2], colour, count=1)
+
+# %% ../../nbs/api/810_studies_sweeps.ipynb #2f9c5773
+def beta_pictures(
+    table,  # rows of one model
+    human: tuple,  # (diversity, recognizability) of people
+    name: str,  # of the figure: S16
+    **more,  # for `curves.three_pictures`
+):
+    "Diversity and recognizability over beta, and the plane (Figs. S15, S16): means joined, fits of second order grey."
+    fig = curves.three_pictures({table.model.iloc[0]: table}, "beta", human, "points", base=1, name=name,
+                                xlabel="beta (weight of the prior)", **more)
+    fig.set_size_inches(8.4, 3)
+    if table.beta.nunique() < 3: return  # a parabola needs three
+    beta, fits = curves.seed_paths(table, "beta", "path")
+    diversity, recognizability = fits.mean(0).T
+    for ax, x, y in zip(fig.axes, (beta, beta, diversity), (diversity, recognizability, recognizability)):
+        fit, = ax.plot(x, y, color="#8c8c8c", lw=.8, zorder=1)
+    fig.axes[0].legend([fit], ["fit of second order"], fontsize=8.5, loc="upper right")
