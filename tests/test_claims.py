@@ -430,7 +430,7 @@ def test_every_kept_verdict_has_rows_of_its_profile_and_data():
         texts = {str(v) for c in ("profile", "data", "images", "features", "source") if c in rows for v in rows[c]}
         for v in pd.read_parquet(file).to_dict("records"):
             if v["profile"] == "this code" or v["data"] == "omniglot-runs": continue  # these have no rows
-            names = [v.get("ran") or v["profile"], *v["data"].split(" and ")]
+            names = [*(v.get("ran") or v["profile"]).split(" and "), *v["data"].split(" and ")]
             if lost := [n for n in names if n not in texts]: orphans.append(f"{file.parent.name} {v['id']}: {lost}")
     assert not orphans, "\n".join(orphans)
 

@@ -159,8 +159,8 @@ def _facts(row):
     interval = f" {row['interval']}{over}" if row.get("interval") else ""
     measures = f"; {row['rows']:,.0f} measures" if row.get("rows") and row["rows"] > 1 else ""
     first = _first_ledger().get((row["paper"], row["id"]), "")
-    others = [f"{o['verdict']}: {_text(o.get('ours'))} ({_where(o) or 'no run'}) {_experiment_link(o)}"
-              for o in row["others"]]
+    def link(o): return _experiment_link(o)*(o.get("experiment") != row.get("experiment"))  # it stands above
+    others = [f"{o['verdict']}: {_text(o.get('ours'))} ({_where(o) or 'no run'}) {link(o)}" for o in row["others"]]
     return [(expectation_word(row), f"{_text(row.get('published'))} ({_text(row.get('where'))})"),
             ("here", _text(f"{row.get('ours') or ''}{interval}{measures}".removeprefix("; "))),
             ("why", _text(row.get("why"))), ("rule", _text(row.get("rule"))),
