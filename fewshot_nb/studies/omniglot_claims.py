@@ -96,24 +96,28 @@ def differences_from_published(
     return table.assign(p_holm=holm(table.p))
 
 
-# %% ../../nbs/api/837_studies_omniglot_claims.ipynb #768bd903
+# %% ../../nbs/api/837_studies_omniglot_claims.ipynb #2c2289e9
 def _one_by_one(rows): return [rows.iloc[[i]] for i in range(len(rows))]
 
-def _both_errors(rows, way, shot):
-    "The within-alphabet error and the unstructured one."
-    return [error_estimate(rows, f"{p} {way}-{shot}") for p in ("within-alphabet", "unstructured")]
+def _ratio(w, u):
+    ratio = w.value/max(u.value, 1e-9)
+    return around(ratio, ratio*np.hypot(*[e.half/max(e.value, 1e-9) for e in (w, u)]), w.rows)
 
+def _difference(w, u): return around(w.value - u.value, np.hypot(w.half, u.half), w.rows)
+
+def _gap(rows, way, shot, between):
+    "`between` the within-alphabet error and the unstructured one; of several trainings the mean of theirs."
+    if len(rows) > 1: return mean_estimate([_gap(r, way, shot, between).value for r in _one_by_one(rows)])
+    return between(*[error_estimate(rows, f"{p} {way}-{shot}") for p in ("within-alphabet", "unstructured")])
+
+# %% ../../nbs/api/837_studies_omniglot_claims.ipynb #768bd903
 def ratio_estimate(
     rows,  # of `trained_rows`
     way: int,  # classes of a task
     shot: int,  # support samples a class
 ) -> Estimate:
     "Within-alphabet error divided by the unstructured one, with an interval over the unit of `error_unit`."
-    if len(rows) > 1: return mean_estimate([ratio_estimate(r, way, shot).value for r in _one_by_one(rows)])
-    w, u = _both_errors(rows, way, shot)
-    ratio = w.value/max(u.value, 1e-9)
-    half = ratio*np.hypot(*[e.half/max(e.value, 1e-9) for e in (w, u)])
-    return around(ratio, half, w.rows)
+    return _gap(rows, way, shot, _ratio)
 
 def difference_estimate(
     rows,  # of `trained_rows`
@@ -121,9 +125,7 @@ def difference_estimate(
     shot: int,  # support samples a class
 ) -> Estimate:
     "Within-alphabet error minus the unstructured one in points, with an interval over the unit of `error_unit`."
-    if len(rows) > 1: return mean_estimate([difference_estimate(r, way, shot).value for r in _one_by_one(rows)])
-    w, u = _both_errors(rows, way, shot)
-    return around(w.value - u.value, np.hypot(w.half, u.half), w.rows)
+    return _gap(rows, way, shot, _difference)
 
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #gap-02
 def gap_points(
