@@ -282,10 +282,11 @@ def note_searched_design(
     note_design(folder, _searched_design(about.profiles[profile]))
 
 def _searched_design(settings):
-    "The design of a profile; where it has several parts, each setting is named with the learners of its part."
+    "The design of a profile; of several parts each setting is named with the learners, or else the place, of its part."
     if isinstance(settings, list):
-        named = (("+".join(part["learner"]), _searched_design(part)) for part in settings)
-        return {f"{learners}: {k}": v for learners, design in named for k, v in design.items()}
+        named = (("+".join(part.get("learner", [f"part {i}"])), _searched_design(part))
+                 for i, part in enumerate(settings, 1))
+        return {f"{name}: {k}": v for name, design in named for k, v in design.items()}
     names = dict.fromkeys(LEARNER_SPACES[learner] for learner in settings.get("learner", ["protonet"]))
     return study_design(settings, [published_space(n) for n in names])
 
