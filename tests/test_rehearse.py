@@ -145,3 +145,11 @@ def test_every_setting_of_every_profile_has_a_kind(name):
         kinds = rehearsals.job_kinds(e, profile)
         assert sum(len(of) for _, of in kinds) == len(e.grid(profile))
         assert all(setting in e.grid(profile) for setting, _ in kinds)
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_profile_of_an_experiment_reaches_its_grid(name, tmp_path):
+    "What stands in a notebook before its experiment is opened, such as the note of a design, knows every profile."
+    about = find_experiment(name)
+    for profile in about.profiles:
+        opened, _, given = rehearsals._call_of(about.path, dict(profile=profile, data="glyphs", out=str(tmp_path/profile)))
+        assert opened == name and given["profile"] == profile

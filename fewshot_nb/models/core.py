@@ -104,7 +104,8 @@ def _leave_half(net, inputs, output):
 
 # %% ../../nbs/api/250_models_core.ipynb #b1f0a7c4
 BATCH_NORMS = {"running": "the running statistics of the training", "support": "those of a task's support",
-               "transductive": "those of a task's support and queries together"}
+               "transductive": "those of a task's support and queries together",
+               "query": "those of a task's support for its support, and of its queries for these"}
 
 @contextlib.contextmanager
 def batch_statistics(
@@ -150,7 +151,7 @@ def embed(
     bank,  # a `Bank`, or images (..., channels, H, W) in [0, 1] with strokes 1 on 0
     layer: str | None = None,  # "features", "embedding" (the output); None: features where there are any
     batch: int | None = None,  # images at a time; None: 16 on a CPU, 500 elsewhere
-    bn: str = "running",  # one of `BATCH_NORMS`; "support" and "transductive" need `tasks`
+    bn: str = "running",  # one of `BATCH_NORMS`; all but "running" need `tasks`
     tasks=None,  # a `TaskBatch` of a `Bank`: its images, (task, support and then queries)
 ) -> Float[Tensor, "... dim"]:
     "Features or embeddings of many images, in the order and leading shape they came in, on the model's device."
@@ -185,6 +186,7 @@ def _embedded_tasks(model, look, bank, tasks, bn, batch, where):
         used, place = images.unique(return_inverse=True)
         with evaluating(model): z = torch.cat([look(bank.take(part).to(where)) for part in used.split(batch)])
         return z[place]
-    count = tasks.support.flatten(1).shape[1] if bn == "support" else None
-    with evaluating(model), batch_statistics(model, count):
-        return torch.stack([look(bank.take(task).to(where)) for task in images])
+    n = tasks.support.flatten(1).shape[1]
+    parts = (images[:, :n], images[:, n:]) if bn == "query" else (images,)
+    with evaluating(model), batch_statistics(model, n if bn == "support" else None):
+        return torch.cat([torch.stack([look(bank.take(task).to(where)) for task in part]) for part in parts], 1)
