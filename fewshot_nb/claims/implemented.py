@@ -6,6 +6,7 @@
 __all__ = ['implemented_verdicts']
 
 # %% ../../nbs/api/715_claims_implemented.ipynb #01aad2e1
+import inspect
 import pandas as pd
 from .judge import Verdicts, judge_measures
 from .rules import Measure, distance_estimate
@@ -61,23 +62,44 @@ def _grids():
             "G4": _grid_size("exp_attention", "attention_steps"),
             "G5": _grid_size("exp_beta", "beta", "paper_stn"), **latent}
 
+# %% ../../nbs/api/715_claims_implemented.ipynb #d26cdf64
+def _defaults_of(function):
+    "The defaults of a function's parameters."
+    return {k: v.default for k, v in inspect.signature(function).parameters.items()}
+
 # %% ../../nbs/api/715_claims_implemented.ipynb #2fab8cb5
 @_our_code("stability")
 def _study_design():
     from fewshot_nb.engine.experiment import find_experiment
+    from fewshot_nb.studies.stability import StabilitySettings, learner_configuration
     rows = pd.DataFrame(find_experiment("exp_stability").grid("paper"))
     experiments = len(rows[["learner", "optimizer", "launch"]].drop_duplicates())
-    return {"D1": [experiments, *rows[["configuration", "seed", "repeat"]].nunique()]}
+    one, tests = StabilitySettings(), rows.groupby("learner").test_tasks.max()
+    lengths = [learner_configuration(name, 0)["training_steps_batches"] for name in ("tadam", "protonet", "m-net")]
+    return {"D1": [experiments, *rows[["configuration", "seed", "repeat"]].nunique()],
+            "D5": [one.way, one.shot, *tests[["tadam", "protonet", "m-net"]]], "D6": lengths}
 
 # %% ../../nbs/api/715_claims_implemented.ipynb #d16a8af2
 @_our_code("alpha_tim")
 def _published_settings():
     from fewshot_nb.inference import METHODS
+    from fewshot_nb.inference.transductive import nearest_neighbours
     one, five = (METHODS["alpha-tim"].published(shot) for shot in (1, 5))
     tim, pt, bd = (METHODS[name].published(1) for name in ("tim", "pt-map", "bd-cspn"))
+    # the paper's code counts the query among its own neighbours
+    votes, lam = 1 + _defaults_of(nearest_neighbours)["n"], METHODS["laplacianshot"].published(1).lam
     return {"P3": [one.alpha, five.alpha, one.steps, one.lr, one.temperature],
             "P4": [tim.ce, tim.marginal, tim.conditional],
-            "P5": [pt.lam, pt.alpha, pt.epochs, pt.power], "P7": bd.scale}
+            "P5": [pt.lam, pt.alpha, pt.epochs, pt.power], "P6": [votes, lam], "P7": bd.scale}
+
+@_our_code("alpha_tim")
+def _published_protocol():
+    from fewshot_nb.engine.experiment import find_experiment
+    from fewshot_nb.evaluation.tuning import tune_method
+    from fewshot_nb.samplers import TaskSpec
+    rows, task = pd.DataFrame(find_experiment("exp_realistic").grid("paper")), TaskSpec()
+    tests, tuned = rows.a.max(), float(_defaults_of(tune_method)["marginal"].removeprefix("dirichlet(").rstrip(")"))
+    return {"P1": [task.way, task.n_query, rows.tasks.max(), tests, tuned], "P2": sorted(rows["shot"].unique())}
 
 # %% ../../nbs/api/715_claims_implemented.ipynb #1d01dba5
 def _entropy_slope(p, alpha):
@@ -127,8 +149,19 @@ def _omniglot_lists():
 
 @_our_code("omniglot_eval")
 def _omniglot_evaluation():
-    import inspect
     from fewshot_nb.evaluation.omniglot import evaluate_embedding, problem_spec
-    problems = inspect.signature(evaluate_embedding).parameters["n_problems"].default
+    problems = _defaults_of(evaluate_embedding)["n_problems"]
     queries = [problems*problem_spec("unstructured", way, 1).n_query for way in (20, 5)]
     return {"P4": [problems, *queries]}
+
+@_our_code("omniglot_eval")
+def _siamese_input():
+    import torch
+    from fewshot_nb.models.siamese import EmbeddingNet
+    from fewshot_nb.train.siamese import train_siamese
+    net, seen = EmbeddingNet().eval(), []
+    net.layers[0].register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
+    for value in (0., 1.): net(torch.full((1, 1, net.image_size, net.image_size), value))  # paper, ink
+    paper, ink = (x.mean().item() for x in seen)
+    turned = sum("rotat" in name or "turn" in name for name in _defaults_of(train_siamese))
+    return {"P5": [seen[0].shape[-1], 1 - paper, int(paper < ink), turned]}

@@ -140,12 +140,13 @@ def overfitting_flops(
 def late_loss_slope(
     losses,  # of one learner, epoch by epoch; or accuracies
 ) -> float:  # nats an epoch; or points
-    "The slope of a straight line through the second half."
+    "What the last quarter's mean lies above that of the quarter before, for each epoch between them."
     late = np.asarray(losses, float)[len(losses)//2:]
     if len(late) < 2:
         raise InputError(f"A slope needs two epochs in the second half of a training, "
                          f"but there are {len(losses)} in all: train longer.")
-    return float(np.polyfit(np.arange(len(late)), late, 1)[0])
+    quarter = len(late)//2  # the rate is halved between the two
+    return float((late[-quarter:].mean() - late[:quarter].mean())/(len(late) - quarter))
 
 def late_loss_growth(
     losses,  # of one learner, epoch by epoch, all above 0
@@ -176,7 +177,7 @@ def overfitting_measures(
         rows, own = table[table.learner == learner], lines[lines.learner == learner]
         each = [measure(t) for _, t in own.groupby("seed")]
         return each, first_gate(*map(overfitting_gate, rows.to_dict("records")), seeds_gate(len(each)))
-    alone = dict(O1=("classifier", _slope), O1t=("classifier", _fall), O1a=("classifier", _accuracy_slope),
+    alone = dict(O1=("classifier", _slope), O1t=("classifier", _train_slope), O1a=("classifier", _accuracy_slope),
                  O2r=("proto_net", _slope), O2a=("proto_net", _accuracy_slope))
     for id, (learner, measure) in alone.items():
         if learner not in set(table.learner): continue
@@ -192,4 +193,4 @@ def overfitting_measures(
 def _slope(line): return late_loss_slope(line.test_loss)
 def _accuracy_slope(line): return late_loss_slope(line.test_accuracy)
 def _growth(line): return late_loss_growth(line.test_loss)
-def _fall(line): return float(line.train_loss.iloc[-1] - line.train_loss.iloc[0])
+def _train_slope(line): return late_loss_slope(line.train_loss)
