@@ -612,7 +612,8 @@ def _groups(pool, spec):
     "The classes from which one task may draw, as a list of arrays: one for each group, or a single one."
     if spec.within is None:
         if len(pool.sizes) >= spec.way: return [np.arange(len(pool.sizes))]
-        raise InputError(f"way={spec.way} asks for more classes than there are, {len(pool.sizes)}: lower way.")
+        remedy = "lower way" if len(pool.sizes) > 1 else "a task needs two or more, so check the labels"
+        raise InputError(f"way={spec.way} asks for more classes than there are, {len(pool.sizes)}: {remedy}.")
     if not pool.grouped:
         raise InputError(f"within={spec.within!r} needs the group of each class, but this bank has none: "
                          "give groups=, or within=None.")
@@ -644,8 +645,8 @@ def _check_smallest_class(pool, spec, allowed):
     queries = 0 if spec.protocol == "veilleux2021" else 1 if certain is None else certain
     need = spec.most_shot + queries
     if pool.sizes[small] >= need: return
-    n_small = (pool.sizes[allowed] < need).sum()
-    also = f" (as do {n_small - 1} more classes)" if n_small > 1 else ""
+    n_small = int((pool.sizes[allowed] < need).sum())
+    also = f" (and {n_small - 1} more class{'es'*(n_small > 2)} too few)" if n_small > 1 else ""
     asked = f" and {queries} of {spec.n_query} queries" if queries else ""
     there = counted(pool.sizes[small], "sample")
     raise InputError(f"Class {pool.names[small]!r} has {there}{also}, but shot={spec.shot}{asked} "

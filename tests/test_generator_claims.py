@@ -123,6 +123,14 @@ def test_one_seed_of_a_sweep_bears_no_verdict(model, claims):
     assert found.verdict.eq("not judged: one seed").all(), found.verdict
     assert found.why.str.startswith("one seed").all()
 
+def test_a_sweep_of_which_no_seed_is_whole_is_refused_and_not_an_error():
+    table = swept(3)
+    part = table[~((table.seed == 0) & (table.beta == BETAS[0]) | (table.seed > 0) & (table.beta == BETAS[-1]))]
+    assert part.beta.nunique() == len(BETAS)
+    found = judged_sweep(part)
+    assert found.verdict[["N4v", "E4"]].eq("not judged: grid").all(), found.verdict
+    assert found.why[["N4v", "E4"]].str.contains("no seed that has every beta").all(), found.why
+
 def test_one_seed_that_still_moves_says_so_first():
     assert judged_sweep(swept(1, moved=10.)).verdict.eq("not judged: still training").all()
 

@@ -102,6 +102,25 @@ def test_shots_of_opposite_sign_are_not_pooled():
     alone = judge_measures("alpha_tim", {"V11": realistic_claims.marginal_measure(five)}, data="a", profile="b")
     assert alone.verdict.item() == "does not hold here"
 
+def test_alpha_tim_is_held_against_a_tuned_tim():
+    "V28 'holds here' on every bank against a TIM of weight 1; the paper tunes both, and tuned it wins on tiny-tiered."
+    every = committed_rows("exp_realistic").dropna(subset="accuracy").query("profile != 'ten_thousand'")
+    told = {}
+    for profile, rows in every.groupby("profile"):
+        found = {id: realistic_claims.named_method_measures(rows)[id] for id in ("V26", "V28")}
+        told[profile] = judge_measures("alpha_tim", found, data="banks", profile=profile).set_index("id").verdict
+        shots = rows[(rows["shot"] >= 5) & (rows.method == "tim tuned")]
+        assert len(found["V28"].value) == len(shots) and not found["V28"].lacking
+    assert told["photographs"].tolist() == ["does not hold here"]*2
+    assert all((t == "undecided").all() for profile, t in told.items() if profile != "photographs")
+
+def test_two_numbers_of_shots_do_not_say_who_wins_at_all():
+    "V7o 'does not hold here' by LaplacianShot with 1 and 5 shots, which loses its lead with 20 elsewhere."
+    rows = committed_rows("exp_realistic").query("profile == 'photographs'")
+    won = rows.assign(versus=np.where(rows.method == "laplacianshot", .05, rows.versus))
+    few, all_shots = (realistic_claims.overall_measures(t)["V7o"] for t in (won[won["shot"] <= 5], won))
+    assert few.gate.startswith("the grid ends at 5 (shots)") and all_shots.gate == ""
+
 def test_a_share_of_cells_without_differences_is_not_sure():
     "Each cell by its own interval: one of six was called ahead in 14 % of worlds without any lead."
     draws = np.random.default_rng(0).normal(size=(400, 6))
@@ -184,4 +203,4 @@ def test_kept_verdicts_name_unit_and_learner():
     assert set(trained.learner) == {"siamese shared", "siamese independent"} and (trained.unit != "").all()
     kept = kept_verdicts("alpha_tim")
     kept = kept[kept.experiment.isin(["exp_realistic", "exp_imbalance"])]
-    assert set(kept.unit) == {"classes", "banks"}
+    assert {"classes", "banks"} <= set(kept.unit) <= {"classes", "banks", "values of a, one bank"}

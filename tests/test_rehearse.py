@@ -151,5 +151,6 @@ def test_every_profile_of_an_experiment_reaches_its_grid(name, tmp_path):
     "What stands in a notebook before its experiment is opened, such as the note of a design, knows every profile."
     about = find_experiment(name)
     for profile in about.profiles:
-        opened, _, given = rehearsals._call_of(about.path, dict(profile=profile, data="glyphs", out=str(tmp_path/profile)))
+        parameters = dict(profile=profile, data="glyphs", out=str(tmp_path/profile))
+        opened, _, given = rehearsals._call_of(about.path, parameters)
         assert opened == name and given["profile"] == profile

@@ -88,7 +88,7 @@ _Sort = Annotated[str, typer.Option(help="Order of the lines: accuracy, change, 
 _Files = Annotated[list[Path], typer.Argument(
     help="npz, npy, csv, parquet, safetensors or pt with features and labels, or features that come with the package: "
          "tiny-tiered-rn12, caltech101-own-rn12 or -rn18. Several files are compared.")]
-_Labels = Annotated[Optional[Path], typer.Option(help="A file with the labels: npy, txt or csv.")]
+_Labels = Annotated[Optional[Path], typer.Option(help="A file with the labels of all rows: npy, txt, csv or pt.")]
 _Base = Annotated[Optional[Path], typer.Option(help="A file with base features, to centre on.")]
 _Out = Annotated[Optional[str], typer.Option(
     help="Folder for rows, table and picture, or s3://...; default: in runs/, named after FEATURES.",
@@ -133,7 +133,8 @@ def evaluate_command(
     specs = specs_asked(shots, way, queries, dirichlet, balanced, protocol)
     if len(features) > 1:
         _refuse_for_several(ctx, n_tasks)
-        return compare_files(features, split, specs, ",".join(methods), n_tasks, seed, device, out, shown, shard)
+        return compare_files(features, split, specs, ",".join(methods), n_tasks, seed, device, out, shown, shard,
+                             labels)
     asked = _Request(
         specs, ",".join(methods), n_tasks, seed, device, shown, path=features[0], labels=labels, split=split, base=base,
         change=change and not balanced, tune=tune, images=images, calibration=calibration or calibrate,
@@ -154,7 +155,7 @@ def _refuse_for_several(ctx, n_tasks):
     if n_tasks == "auto":
         raise InputError("--tasks auto is for one file of features, for several are compared on the same tasks: "
                          "give a number.")
-    one = ("base", "tune", "images", "calibration", "calibrate", "labels", "change", "sort")
+    one = ("base", "tune", "images", "calibration", "calibrate", "change", "sort")
     _refuse(_typed(ctx), one, "for one file of features")
 
 def _typed(ctx): return [k for k in ctx.params if ctx.get_parameter_source(k).name == "COMMANDLINE"]
@@ -496,6 +497,7 @@ def _show_tables(rows, data, asked):
 # %% ../../nbs/api/955_cli_evaluate.ipynb #633d7d07
 def compare_command(
     features: Annotated[list[Path], typer.Argument(help="Files of features of the same images, one a backbone.")],
+    labels: _Labels = None,
     shots: _Shots = ("1", "5"),
     way: _Way = 5,
     queries: _Queries = None,
@@ -516,7 +518,7 @@ def compare_command(
     refuse_output("accuracy", format, plot)
     specs = specs_asked(shots, way, queries, dirichlet, balanced)
     compare_files(features, split, specs, ",".join(methods), tasks, seed, device, out,
-                  Shown("", format, plot, explain), shard)
+                  Shown("", format, plot, explain), shard, labels)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #4a81e149
 def compare_files(
@@ -530,11 +532,13 @@ def compare_files(
     out,  # a folder or an address for rows, or None
     shown: Shown,  # how the table is shown
     shard: str | None = None,  # answer only this one
+    labels: Path | None = None,  # a file with the labels of the rows of all
 ):
     "What `fewshot_nb compare` does."
     from fewshot_nb.engine.experiment import results_root
     from fewshot_nb.evaluation.backbones import paired_features
-    found = paired_features(_named(files), split=split)
+    from fewshot_nb.data.features import labels_in_file
+    found = paired_features(_named(files), labels if labels is None else labels_in_file(labels), split=split)
     default = results_root("runs/compare")/"-".join(found).replace("/", "-")
     if shard:
         asked = _Request(specs, methods, tasks, seed, device, shown)

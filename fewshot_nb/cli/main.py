@@ -371,6 +371,7 @@ def _grid_options(ctx, given):
     for name in ("seed", "jobs"): found[name] = _whole(name, found[name])
     return found | dict(out=_from_here(found["out"]), data=_place(found["data"]))
 
+# %% ../../nbs/api/960_cli_main.ipynb #9a0f3b1e
 def _whole(name, value):
     "An option as a whole number, or None."
     if value is None or isinstance(value, int): return value
@@ -380,6 +381,10 @@ def _whole(name, value):
 def _from_here(out):
     "A folder of results that was typed starts in the current folder; the default starts at the project."
     if "://" in str(out): return str(out)
+    if not str(out).strip(): raise InputError(f"--out {str(out)!r} names no folder: give one, or leave it out.")
+    if found := re.match(r"(\w{2,}):/+", str(out)):  # a drive has one letter
+        raise InputError(f"--out {str(out)!r} is neither a folder nor an address: did you mean "
+                         f"{found[1]}://{str(out)[found.end():]}?")
     return out if str(out) == _OUT else Path(out).expanduser().absolute()
 
 def _place(data):

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['FEATURE_NAMES', 'FEATURE_FILES', 'SHIPPED_FEATURES', 'PARTS', 'feature_bank', 'feature_table', 'sound_labels',
-           'tell_like_names', 'shipped_features', 'feature_arrays', 'disjoint_split', 'class_list', 'read_split',
-           'Features', 'features', 'features_of_arrays', 'tell_repeats', 'tell_leak']
+           'tell_like_names', 'shipped_features', 'feature_arrays', 'labels_in_file', 'disjoint_split', 'class_list',
+           'read_split', 'Features', 'features', 'features_of_arrays', 'tell_repeats', 'tell_leak']
 
 # %% ../../nbs/api/125_data_features.ipynb #7426d3e7
-import csv, difflib, io, re, warnings
+import csv, difflib, io, pickle, re, warnings
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 import numpy as np, torch
@@ -138,9 +139,6 @@ FEATURE_NAMES = dict(features=("features", "embeddings", "x"), labels=("labels",
                      images=("paths", "names", "files", "filenames"))
 _KNOWN = {k for names in FEATURE_NAMES.values() for k in names}
 
-def _npz(path):
-    with np.load(path, allow_pickle=False) as z: return {k: z[k] for k in z.files}
-
 def _parquet(path):
     import pandas as pd
     return _columns(pd.read_parquet(path), path.name)
@@ -155,6 +153,18 @@ def _read_table(path):
     if not words and t.shape[1] == 1 and not pd.api.types.is_numeric_dtype(t.iloc[:, 0]): words = list(t)
     if words: t[words] = pd.read_csv(path, usecols=words, keep_default_na=False, na_values=[""])
     return t
+
+# %% ../../nbs/api/125_data_features.ipynb #07fcf715
+def _npz(path):
+    with np.load(path, allow_pickle=False) as z: return {k: _plain(partial(z.get, k), path, k) for k in z.files}
+
+def _plain(read, path, name="") -> np.ndarray:
+    "An array of a file; one of Python objects, which numpy makes of the words in a data frame, is refused by name."
+    try: return read()
+    except ValueError as e:
+        if not str(e).startswith("Object arrays"): raise
+        raise InputError(f"{str(path)!r} cannot be read as a {path.suffix} file: {name and f'its array {name}' or 'it'}"
+                         " holds Python objects; save words with .astype(str), numbers with .astype(float).") from None
 
 # %% ../../nbs/api/125_data_features.ipynb #235f772a
 def _columns(t, source):
@@ -206,6 +216,7 @@ _IDENTIFIER = re.compile(r"(?i:(^|[\W_])(id|ids|idx|index|uuid|guid)$)|[a-z](Id|
 def _feature_columns(t, labels, source):
     "The numbers of a data frame that may be features: without pandas' index, identifiers and labels being refused."
     names, a = list(map(str, t.columns)), t.to_numpy()
+    if a.dtype.kind == "O": _refuse_words(t, source)
     if a.dtype.kind not in "iuf" or 0 in a.shape: return a
     whole, mixed = _whole_columns(a)
     unnamed = [i for i in whole if re.fullmatch(r"Unnamed: 0(\.\d+)*", names[i])]
@@ -223,6 +234,14 @@ def _feature_columns(t, labels, source):
         f"{source} has whole numbers in {_listed(names[i] for i in whole)} among real ones, all taken as features: "
         f"leave out what is none, with table.drop(columns={[names[i] for i in whole[:3]]}).")
     return np.delete(a, unnamed, axis=1)
+
+# %% ../../nbs/api/125_data_features.ipynb #d365b0dd
+def _refuse_words(t, source):
+    "Refuse a data frame of features with columns that are no numbers, by their names."
+    from pandas.api.types import is_numeric_dtype
+    odd = [str(name) for name, kind in zip(t.columns, t.dtypes) if not is_numeric_dtype(kind)]
+    if odd: raise InputError(f"{source} has columns that are no numbers, {_listed(odd)}: take them out of the "
+                             f"features, with X.drop(columns={odd[:3]}).")
 
 # %% ../../nbs/api/125_data_features.ipynb #9a9ab36a
 def _whole_columns(a) -> tuple:
@@ -254,10 +273,11 @@ def _safetensors(path):
 def _pt(path):
     found = torch.load(path, map_location="cpu", weights_only=True)
     if isinstance(found, (list, tuple)) and len(found) == 2: return dict(features=found[0], labels=found[1])
+    if isinstance(found, torch.Tensor): return dict(features=found)  # alone, as in an .npy
     if not isinstance(found, dict): raise TypeError(f"it holds a {type(found).__name__}, not a dict")
     return found
 
-def _npy(path): return dict(features=np.load(path, allow_pickle=False))
+def _npy(path): return dict(features=_plain(partial(np.load, path, allow_pickle=False), path))
 
 _READERS = {".npz": _npz, ".npy": _npy, ".csv": _csv, ".parquet": _parquet,
             ".safetensors": _safetensors, ".pt": _pt, ".pth": _pt}
@@ -287,7 +307,7 @@ def _refuse_other_files(path):
 # %% ../../nbs/api/125_data_features.ipynb #2d37ba6f
 def feature_arrays(
     path,  # *.npz, *.npy, *.csv, *.parquet, *.safetensors, *.pt, or one of `SHIPPED_FEATURES`
-    labels=None,  # a file with one label for each row: *.npy, *.txt, *.csv; default: in `path`, or beside an *.npy
+    labels=None,  # a file with a label for each row: *.npy, *.txt, *.csv, *.pt; default: in `path`, or beside an *.npy
 ) -> dict:  # name -> array, for the names in `FEATURE_NAMES` that the file has
     "What a file of features holds, under the names in `FEATURE_NAMES`."
     if not isinstance(labels, (str, Path, type(None))):
@@ -306,7 +326,7 @@ def feature_arrays(
     found, rest = _under_our_names(found, path.name, guess=("features",) if labels else ("features", "labels"))
     if path.suffix.lower() in (".csv", ".parquet"): _tell_left_out(rest, path.name)
     labels = labels or (_labels_beside(path) if "labels" not in found else None)
-    if labels: found["labels"] = _labels_in(labels)
+    if labels: found["labels"] = labels_in_file(labels)
     if hasattr(found.get("features"), "select_dtypes"):
         found["features"] = _feature_columns(found["features"], found.get("labels"), path.name)
     return found
@@ -350,16 +370,21 @@ def _labels_beside(path):
 
 _LISTS = (".npy", ".txt", ".csv")
 
-def _labels_in(path) -> np.ndarray:
-    "The labels in a file: an array, a word a line, or a table with one column, or one called labels."
+# %% ../../nbs/api/125_data_features.ipynb #5f69d79b
+def labels_in_file(
+    path,  # *.npy, *.txt, *.csv, *.pt
+):  # (n,) labels, in whatever form the file has them
+    "The labels in a file: an array or tensor, a word a line, or a table with one column, or one called labels."
     path = Path(path).expanduser()
-    choose(path.suffix.lower(), _LISTS, "kind of labels file")
+    choose(path.suffix.lower(), (*_LISTS, ".pt", ".pth"), "kind of labels file")
     if not path.is_file(): raise InputError(f"There is no file {str(path)!r}: check the path.")
     try:
-        if path.suffix.lower() == ".npy": return np.load(path, allow_pickle=False)
+        if path.suffix.lower() == ".npy": return _npy(path)["features"]
+        if path.suffix.lower() in (".pt", ".pth"): return torch.load(path, map_location="cpu", weights_only=True)
         if path.suffix.lower() == ".txt": return np.array(path.read_text(encoding="utf-8").splitlines())
         table = _read_table(path).rename(columns=str.lower)
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as e:
+        if isinstance(e, InputError): raise
         raise InputError(f"The labels in {path.name!r} cannot be read ({_first_line(e)}): save them again.") from None
     named = [c for c in table if c in FEATURE_NAMES["labels"]] or (list(table) if table.shape[1] == 1 else [])
     if not named:

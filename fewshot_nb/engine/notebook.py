@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 from fastcore.basics import patch
 from ..core import InputError, choose, writable
-from .experiment import Experiment, _chosen, read_notebook, results_root
+from .experiment import Experiment, _chosen, experiments_folder, read_notebook, results_root
 
 # %% ../../nbs/api/515_engine_notebook.ipynb #fc73f900
 @patch
@@ -110,18 +110,20 @@ def _private():
             yield Config(silent, KernelManager=dict(transport="ipc", ip=f"{folder}/ipc"))
 
 @contextlib.contextmanager
-def _to_execute(experiment, batch):
-    "The path of the notebook, or for a batch that of a copy which ends with the cell tagged `table`."
+def _to_execute(experiment, batch, profile="committed"):
+    """The path of the notebook, or that of a copy: one for a batch ends with the cell tagged `table`, and one that
+    draws other rows than the package's says so."""
     notebook = _whole_notebook(experiment.path)
     cells = notebook["cells"]
     ends = [i for i, c in enumerate(cells, 1) if "table" in c["metadata"].get("tags", [])]
     if not batch or not ends: ends = [len(cells)]
-    if ends[0] == len(cells) and notebook == json.loads(experiment.path.read_text(encoding="utf-8")):
+    cells = _with_note(experiment, cells[:ends[0]], profile)
+    if {**notebook, "cells": cells} == json.loads(experiment.path.read_text(encoding="utf-8")):
         yield str(experiment.path)
         return
     with tempfile.TemporaryDirectory(prefix="fewshot_nb") as folder:
         copy = Path(folder)/experiment.path.name
-        copy.write_text(json.dumps({**notebook, "cells": cells[:ends[0]]}), encoding="utf-8")
+        copy.write_text(json.dumps({**notebook, "cells": cells}), encoding="utf-8")
         yield str(copy)
 
 # %% ../../nbs/api/515_engine_notebook.ipynb #ff744319
@@ -148,6 +150,20 @@ def _hidden(module):
     try: yield
     finally: del sys.modules[module]
 
+# %% ../../nbs/api/515_engine_notebook.ipynb #92a033d7
+_NOTE = ("> **Tables, figures and verdicts of this copy are those of your rows, profile `{profile}`.** Its sentences "
+         "and captions speak of the rows that come with the package: `fewshot_nb run {name} --profile committed` draws "
+         "those.")
+
+def _with_note(experiment, cells, profile):
+    "Cells with a note after the title, where they tell of other rows than they will draw."
+    ours = experiment.path.parent == experiments_folder() and (experiments_folder()/"results"/experiment.name).is_dir()
+    title = next((i for i, c in enumerate(cells, 1) if c["cell_type"] == "markdown"), None)
+    if profile == "committed" or title is None or not ours: return cells
+    said = _NOTE.format(profile=profile, name=experiment.name)
+    note = dict(cell_type="markdown", id="which-rows", metadata={}, source=said)
+    return [*cells[:title], note, *cells[title:]]
+
 # %% ../../nbs/api/515_engine_notebook.ipynb #126a42c6
 # long: what may go wrong is refused before the kernel starts
 @patch
@@ -173,7 +189,8 @@ def run(
     # papermill would warn that it does not know a parameter of type `str | list`, and pass it
     logging.getLogger("papermill").setLevel(logging.ERROR)
     batch = isinstance(values.get("rows"), list)
-    with _private() as config, _to_execute(self, batch) as path, _one_sentence(self.name, to):
+    profile = values.get("profile") or self.default("profile")
+    with _private() as config, _to_execute(self, batch, profile) as path, _one_sentence(self.name, to):
         # what the kernel says while it works moves on this terminal: bars of trainings, warnings
         papermill.execute_notebook(path, str(to), values, kernel_name="python3", progress_bar=progress,
                                    stderr_file=sys.stderr if progress and not os.environ.get("FEWSHOT_QUIET") else None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 import pyarrow as pa
-from ..core import InputError, content_digest
+from ..core import InputError, content_digest, written_whole
 from .results import Results, key_of, pack_bytes, pack_parts, part_name, schema_with_shares
 from .store import Store, table_of
 
@@ -119,6 +119,22 @@ def shard_is_done(
     raise InputError(f"{store.name(grid.file(i))!r} is a shard of another grid ({why}): "
                      "choose another --out.")
 
+# %% ../../nbs/api/527_engine_shards.ipynb #b1d822ae
+_FILE = re.compile(r"\w[\w+-]*/\w[\w.,=+-]*\.npz")  # that a row names, in a folder beside the rows
+
+def _named_files(folder, tables):
+    "The files beside rows that their words name."
+    kinds = pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary
+    texts = [column for table in tables for column in table.columns if any(kind(column.type) for kind in kinds)]
+    words = {w for column in texts for w in column.unique().to_pylist() if w and w.endswith(".npz")}
+    found = sorted(Path(folder).glob("*/*.npz")) if words else []
+    return [p for p in found if p.name in words and _FILE.fullmatch(f"{p.parent.name}/{p.name}")]
+
+def _put_file(store, place, path):
+    "Put a file into a store, unless that is the folder that it lies in."
+    if store.is_local and (store.root/place).exists() and (store.root/place).samefile(path): return
+    store.put(place, path.read_bytes())
+
 # %% ../../nbs/api/527_engine_shards.ipynb #4042c811
 def put_shard(
     grid: ShardedGrid,  # what is cut
@@ -133,6 +149,8 @@ def put_shard(
         if name not in there or set(there[name][0]["status"].to_pylist()) != {"ok"}:
             raise InputError(f"Shard {i}/{grid.n} lacks rows of {_words_of(setting)}: run the same command again.")
         parts[name] = there[name]
+    for file in _named_files(r.folder, [table for table, _ in parts.values()]):
+        _put_file(store, f"{grid.about['place']}/{file.parent.name}/{file.name}", file)
     about = {k: grid.about[k] for k in ("experiment", "version", "keys", "grid", "content")}
     store.put(grid.file(i), pack_bytes(parts, dict(about, of=grid.about, shard=i), _MARK))
     return store.name(grid.file(i))
@@ -202,7 +220,16 @@ def merge_shards(
         counts = all(s.counts for s in shards if s.schema.names)
         schemas = [schema_with_shares(s.schema) if s.counts and not counts else s.schema for s in shards]
         r.merge(_parts_of(shards, counts), pa.unify_schemas(schemas, promote_options="permissive"), counts)
+        for store in {id(s.store): s.store for s in shards}.values(): _fetch_files(store, place, r.folder)
     return {place: len(known) for place, known in found.items()}
+
+# %% ../../nbs/api/527_engine_shards.ipynb #80551583
+def _fetch_files(store, place, folder):
+    "Bring the files that rows name, and that are not there yet, from a store."
+    for name in store.places(place, ".npz"):
+        inner = name.removeprefix(f"{place}/")
+        if not _FILE.fullmatch(inner) or (folder/inner).exists(): continue
+        with written_whole(folder/inner) as part: part.write_bytes(store.get(name))
 
 # %% ../../nbs/api/527_engine_shards.ipynb #b21e3193
 def _inside(to, place):

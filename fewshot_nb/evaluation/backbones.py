@@ -65,7 +65,8 @@ def _arrays_of(name, X, y, image_names) -> dict:
     elif not found: found = dict(features=X)
     if y is not None: found["labels"] = y[name] if isinstance(y, dict) else y
     if "labels" not in found:
-        raise InputError(f"The labels of {name} are missing: give y, one for each row, or an array labels in the file.")
+        raise InputError(f"The labels of {name} are missing: give y, one for each row (in the shell --labels FILE), or "
+                         "an array labels in the file.")
     if image_names is not None:
         if not isinstance(image_names, dict) or name not in image_names:
             raise InputError(f"image_names lacks {name}: give a dict from each backbone to the names of its images.")

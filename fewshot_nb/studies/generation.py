@@ -335,9 +335,11 @@ def show_sheet(
     samples: int | None = None,  # how many samples in a row; None: all that are kept
     title: str = "",  # above the figure
 ):
-    "Draw a contact sheet: a row a class, its prototype in an orange frame, then the samples."
+    """Draw a contact sheet: a row a class, its prototype in an orange frame, then the samples. Given axes say so
+    where the file is not there: rows travel alone in shards and parts."""
     import matplotlib.pyplot as plt
     from fewshot_nb.plots import COLOURS
+    if ax is not None and not Path(path).is_file(): return _without_sheet(ax, title)
     kept = read_arrays(path)
     shown, drawn = kept["prototypes"][:classes], kept["samples"][:classes, :samples]
     rows, side = shown.shape[:2]
@@ -346,6 +348,15 @@ def show_sheet(
     enlarged = "nearest" if side < 40 else "antialiased"  # a pixel of a small drawing stays a pixel
     ax.imshow(255 - sheet, cmap="gray", vmin=0, vmax=255, interpolation=enlarged)
     ax.add_patch(plt.Rectangle((-.5, -.5), side, rows*side, fill=False, color=COLOURS["vermillion"], lw=1.5))
+    ax.set_axis_off()
+    ax.set_title(title, fontsize=9)
+    return ax
+
+# %% ../../nbs/api/805_studies_generation.ipynb #00713430
+def _without_sheet(ax, title):
+    "Axes that say that a sheet is elsewhere."
+    ax.text(.5, .5, "drawings not here:\nrows alone were copied", ha="center", va="center", fontsize=8.5,
+            transform=ax.transAxes)
     ax.set_axis_off()
     ax.set_title(title, fontsize=9)
     return ax

@@ -6,7 +6,8 @@
 __all__ = ['FEATURE_METHODS', 'PAIRED_NOTE', 'LearnerSetting', 'learner_images', 'learner_preset', 'trained_backbone',
            'with_halves', 'learner_rows', 'tasks_of_classes', 'gains_over', 'learner_row', 'spread_readings',
            'learners_work', 'draw_readings', 'draw_learning', 'paired_halves', 'readings_table', 'learner_gates',
-           'training_words', 'whole_cells', 'class_unit', 'at_shots', 'losses_by_choice', 'learner_measures']
+           'training_words', 'whole_cells', 'class_unit', 'at_shots', 'judged_reading', 'losses_by_choice',
+           'learner_measures']
 
 # %% ../../nbs/api/848_studies_learners.ipynb #f919a611
 import hashlib, json
@@ -403,6 +404,12 @@ def _each(rows, name) -> dict:
     return {f"{title}, {shot}-shot": estimate(t) for (title, shot), t in rows.groupby(["title", "shot"])}
 
 # %% ../../nbs/api/848_studies_learners.ipynb #51db3626
+def judged_reading(
+    rows: pd.DataFrame,  # of `learner_rows` with their settings
+) -> str:  # one of `BATCH_NORMS`
+    "The reading by which V20 is judged: the queries' own moments where some learner was asked with them."
+    return "query" if (rows.bn == "query").any() else "transductive"
+
 def losses_by_choice(
     rows: pd.DataFrame,  # of `learner_rows` with their settings, those that can bear a verdict
     bn: str = "transductive",  # or "query": the reading that looks at the queries
@@ -432,7 +439,7 @@ def _read_otherwise(by, bn) -> str:
 
 def _lost_by_queries(sound, about) -> Measure:
     "V20 by the queries' own moments where some learner was asked with them, else by those of support and queries."
-    bn = "query" if (sound.bn == "query").any() else "transductive"
+    bn = judged_reading(sound)
     asked, every = (sound[sound.bn == k].drop_duplicates(["title", "shot"]) for k in (bn, "running"))
     have = set(zip(asked.title, asked["shot"]))
     without = every[[cell not in have for cell in zip(every.title, every["shot"])]]

@@ -279,6 +279,12 @@ def published_survival(
     return Estimate(*share, len(pairs))
 
 # %% ../../nbs/api/850_studies_noise.ipynb #d1512ca2
+def _task_coverage(few):
+    "How often intervals over tasks hold the truth about all classes."
+    if not len(few): return Measure(gate="the grid ends at other rows than those of 20 classes")
+    r = few.iloc[0]
+    return Measure(_binomial(r.coverage_task, r.simulations), unit="simulations")
+
 def noise_measures(
     rows: pd.DataFrame,  # of `exp_intervals`
 ) -> dict:  # id of a claim -> `Measure`
@@ -286,19 +292,18 @@ def noise_measures(
     width, cover = rows[rows.question == "width"], rows[(rows.question == "coverage") & (rows.tasks == 1024)]
     alone, both = width[~is_difference(width)], width[is_difference(width)]
     most = width.tasks.max()
-    if most < _MOST:
-        gate = f"the grid ends at {most} tasks, the claims speak of {_MOST:,}"
-        return {f"I{i}": Measure(gate=gate) for i in range(1, 9)}
+    gate = f"the grid ends at {most} tasks, the claims speak of {_MOST:,}"
+    if most < _MOST: return {f"I{i}": Measure(gate=gate) for i in range(1, 9)}
     all_ = {name: part[part.tasks == most] for name, part in (("alone", alone), ("both", both))}
     ratio = {name: _estimates(part, ratio_interval(part)) for name, part in all_.items()}
     shrinks = _at(alone, most, "over_class")/_at(alone, 1280, "over_class")
     classes = _at(alone, most, "classes")
-    left = {n: left_of_interval(ratio["alone"][n].value, int(classes[n]), float(shrinks[n])) for n in shrinks.index}
-    few = cover[cover.features == "20 classes"].iloc[0]
+    left = {n: left_of_interval(ratio["alone"][n].value, int(classes[n]), float(shrinks[n]))
+            for n in shrinks.dropna().index}  # all, unless the grid is not done
+    few = cover[cover.features == "20 classes"]
     by_class = {r.features: _binomial(r.coverage_class, r.simulations) for r in cover.itertuples()}
     return {"I1": Measure(_slopes(width), unit="numbers of tasks"), "I2": Measure(left, unit="classes"),
             "I3": Measure(ratio["alone"], unit="classes"), "I4": Measure(ratio["both"], unit="classes"),
-            "I5": Measure(_binomial(few.coverage_task, few.simulations), unit="simulations"),
-            "I6": Measure(by_class, unit="simulations"),
+            "I5": _task_coverage(few), "I6": Measure(by_class, unit="simulations"),
             "I7": Measure(auto_interval(alone), unit="classes"),
             "I8": Measure(published_survival(width), unit="differences")}

@@ -202,13 +202,15 @@ def present_measures(
         gate = f"the grid ends at {rows.way.max()} ways, the claims speak of 20"
         return {f"K{i}": Measure(gate=gate) for i in range(1, 9)}
     told = twenty[(twenty.method == "paddle") & (twenty.knowledge == "formula") & (twenty.present == 2)]
-    blind = twenty[(twenty.knowledge == "unknown") & (twenty.method == best_validated(rows))]
+    blind = twenty[twenty.knowledge == "unknown"]
+    if len(blind): blind = blind[blind.method == best_validated(rows)]
     gifts = {m: mean_points(part, "gift") for m, part in twenty[twenty.knowledge == "oracle"].groupby("method")}
-    return {"K1": Measure(_published(rows, "pt-map"), unit="classes"),
-            "K2": Measure(_published(rows, "tim"), unit="classes"),
-            "K3": Measure(mean_points(told, "gift"), unit="classes"),
-            "K4": Measure(mean_points(blind, "lead"), unit="classes"),
-            "K5": Measure({m: gifts[m] for m in ("alpha-tim", "paddle")}, unit="classes")} | _later_measures(twenty)
+    found = {"K1": _published(rows, "pt-map"), "K2": _published(rows, "tim"),
+             "K3": mean_points(told, "gift") if len(told) else None,
+             "K4": mean_points(blind, "lead") if len(blind) else None,
+             "K5": {m: gifts[m] for m in ("alpha-tim", "paddle")} if {"alpha-tim", "paddle"} <= {*gifts} else None}
+    there = {id: v for id, v in found.items() if v}  # all, unless the grid is not done
+    return {id: Measure(v, unit="classes") for id, v in there.items()} | _later_measures(twenty)
 
 # %% ../../nbs/api/855_studies_present.ipynb #0e3a5c19
 def _later_measures(twenty):

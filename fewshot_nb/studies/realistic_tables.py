@@ -148,9 +148,11 @@ def tuned_beside_presets(
 ):  # a DataFrame: a row for each cell and tuned method
     "The balance parameter of presets and of tuned methods, and what tuning changes; the largest change comes first."
     cell, lines = ["features", "shot"], []
+    presets = rows.drop_duplicates(["method", *cell]).set_index(["method", *cell])
     for r in rows[rows.method.str.endswith(" tuned")].itertuples():
         method = r.method.removesuffix(" tuned")
-        preset = rows[(rows.method == method) & (rows[cell] == [r.features, r.shot]).all(axis=1)].iloc[0]
+        if (method, r.features, r.shot) not in presets.index: continue  # a grid that is not done
+        preset = presets.loc[method, r.features, r.shot]
         name = BALANCE_PARAMETERS[method][0]
         lines.append({
             "features": r.features, "shot": r.shot, "method": method_label(method),
@@ -276,9 +278,10 @@ def draw_sweep(
 def _tuned_cell(t):
     "Tuning on validation, judged on test, for one method and cell."
     validation, test = (t[t.part == part].set_index("value").accuracy for part in ("validation", "test"))
-    chosen = validation.idxmax()
+    known = validation[validation.index.isin(test.index)]  # all, unless the grid is not done
+    chosen = known.idxmax() if len(known) else np.nan
     return pd.Series({
-        "tuned value": chosen, "test accuracy (%)": 100*test[chosen], "best possible (%)": 100*test.max(),
+        "tuned value": chosen, "test accuracy (%)": 100*test.get(chosen, np.nan), "best possible (%)": 100*test.max(),
         "worst (%)": 100*test.min(), "range (points)": 100*(test.max() - test.min())})
 
 def tuning_table(
@@ -300,7 +303,7 @@ def draw_imbalance(
     "Accuracy as queries become more uneven, a line for each method; SimpleShot is dashed, bands are over tasks."
     marginals = sorted(rows.marginal.unique(), key=evenness, reverse=True)
     for method, t in rows.groupby("method", sort=False):
-        t, (colour, marker) = t.set_index("marginal").loc[marginals], _METHOD_LOOKS.get(method, ("", "o"))
+        t, (colour, marker) = t.set_index("marginal").reindex(marginals), _METHOD_LOOKS.get(method, ("", "o"))
         ink = COLOURS.get(colour, "#888888")
         x, mean, half = range(len(marginals)), 100*t.accuracy, 100*t.accuracy_half
         ax.plot(x, mean, "--" if method == "simpleshot" else "-", marker=marker, ms=4, color=ink,

@@ -6,13 +6,14 @@
 __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'kept_banks', 'PUBLISHED_FORMULA', 'NESTED_FORMULA',
            'DETERMINISM_NAMES', 'SEARCH_ORDER', 'PUBLISHED_EPOCHS', 'SEARCHED', 'learner_configuration',
            'learner_schedule', 'nudge_weights', 'in_another_order', 'stability_banks', 'StabilitySettings',
-           'pixel_moments', 'stability_row', 'stability_gflop', 'note_searched_design', 'labelled_runs', 'launch_pairs',
-           'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate', 'last_doublings', 'effect_limits',
-           'stability_hypotheses', 'setup_spreads', 'launch_tests', 'DeterminismSettings', 'determinism_row',
-           'search_images', 'protonet_row', 'learner_label', 'setup_label', 'stability_measures', 'measures_of_learner',
-           'published_comparisons', 'published_plan', 'published_power', 'published_effect_power', 'comparison_panels',
-           'run_panels', 'curve_panels', 'spread_panel', 'determinism_table', 'determinism_measures', 'named_settings',
-           'best_runs', 'paired_settings', 'search_measures', 'draw_search_curves']
+           'pixel_moments', 'stability_row', 'stability_gflop', 'study_settings', 'note_searched_design',
+           'labelled_runs', 'launch_pairs', 'mean_comparisons', 'pooled_spread', 'launch_gate', 'length_gate',
+           'last_doublings', 'effect_limits', 'stability_hypotheses', 'setup_spreads', 'launch_tests',
+           'DeterminismSettings', 'determinism_row', 'search_images', 'protonet_row', 'learner_label', 'setup_label',
+           'stability_measures', 'measures_of_learner', 'published_comparisons', 'published_plan', 'published_power',
+           'published_effect_power', 'comparison_panels', 'run_panels', 'curve_panels', 'spread_panel',
+           'determinism_table', 'determinism_measures', 'named_settings', 'best_runs', 'paired_settings',
+           'search_measures', 'draw_search_curves']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
 import functools, itertools, json, time
@@ -266,6 +267,16 @@ def stability_gflop(
     images = 300 if s.learner == "tadam" else 100  # two tasks, support twice, and the auxiliary batch
     return 6*_multiplications(s)*images*(s.steps or 25_000)
 
+
+# %% ../../nbs/api/845_studies_stability.ipynb #b0955f09
+def study_settings() -> dict:  # id of a claim -> numbers
+    "What Table 3 prints of tasks, tests and lengths, as the profile `paper` of exp_stability has it."
+    from fewshot_nb.engine.experiment import find_experiment
+    rows, one = pd.DataFrame(find_experiment("exp_stability").grid("paper")), StabilitySettings()
+    order = ["tadam", "protonet", "m-net"]
+    lengths = [steps or learner_configuration(learner, 0)["training_steps_batches"]
+               for learner, steps in rows.groupby("learner").steps.max()[order].items()]
+    return {"D5": [one.way, one.shot, *rows.groupby("learner").test_tasks.max()[order]], "D6": lengths}
 
 # %% ../../nbs/api/845_studies_stability.ipynb #2f21d51c
 def note_searched_design(
