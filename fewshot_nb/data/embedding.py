@@ -6,7 +6,7 @@
 __all__ = ['PART', 'images_in', 'parts_of_images', 'backbone_from', 'embed_folder']
 
 # %% ../../nbs/api/135_data_embedding.ipynb #80a1dfa2
-import difflib, importlib, os, re, shutil, sys, warnings
+import difflib, importlib, os, re, shutil, sys, traceback, warnings
 from functools import partial
 from pathlib import Path
 import numpy as np, torch
@@ -207,7 +207,11 @@ def _own(module, name, weights=None):
         near = difflib.get_close_matches(module, ["torchvision", "timm", "open_clip"], 1)
         meant = f"did you mean {near[0]}:{name}" if near else "check module and function"
         raise InputError(f"The model {module}:{name} cannot be imported ({str(e).rstrip('.')}): {meant}.") from None
-    made = function()
+    try: made = function()
+    except Exception as e:
+        at = traceback.extract_tb(e.__traceback__)[-1]
+        raise InputError(f"{module}:{name} failed with {type(e).__name__}: {_first(e)} (line {at.lineno} of "
+                         f"{Path(at.filename).name}): mend it.") from e
     model, transform = made if isinstance(made, tuple) else (made, None)
     if not isinstance(model, nn.Module):
         raise InputError(f"{module}:{name} returned {type(model).__name__}: return a torch module, or (module, "
