@@ -160,6 +160,7 @@ def _with_note(experiment, cells, profile):
     ours = experiment.path.parent == experiments_folder() and (experiments_folder()/"results"/experiment.name).is_dir()
     title = next((i for i, c in enumerate(cells, 1) if c["cell_type"] == "markdown"), None)
     if profile == "committed" or title is None or not ours: return cells
+    while title < len(cells) and cells[title]["cell_type"] == "raw": title += 1  # the settings stay beside the title
     said = _NOTE.format(profile=profile, name=experiment.name)
     note = dict(cell_type="markdown", id="which-rows", metadata={}, source=said)
     return [*cells[:title], note, *cells[title:]]

@@ -271,9 +271,10 @@ def draw_readings(
     "Accuracy of every learner by reading; full marks: Dirichlet queries, hollow ones: balanced."
     order = list(dict.fromkeys(_labels(rows.sort_values(["shot", "title"]))))
     for k, (bn, (colour, mark)) in enumerate(_MARKS.items()):
+        if bn not in set(rows.bn): continue  # rows of before 29 November 2026 have no `query`
         mine = rows[rows.bn == bn].assign(label=lambda t: _labels(t)).groupby("label").mean(numeric_only=True)
         y = np.arange(len(order)) + .2*(k - 1.5)
-        for column, fill in (("accuracy", COLOURS[colour]), ("balanced", "none")) if len(mine) else ():
+        for column, fill in (("accuracy", COLOURS[colour]), ("balanced", "none")):
             found = mine.reindex(order)
             ax.errorbar(100*found[column], y, xerr=100*found[f"{column}_half"], fmt=mark, ms=4, lw=1, mfc=fill,
                         color=COLOURS[colour], label=bn if fill != "none" else None)
@@ -440,11 +441,9 @@ def _read_otherwise(by, bn) -> str:
 def _lost_by_queries(sound, about) -> Measure:
     "V20 by the queries' own moments where some learner was asked with them, else by those of support and queries."
     bn = judged_reading(sound)
-    asked, every = (sound[sound.bn == k].drop_duplicates(["title", "shot"]) for k in (bn, "running"))
-    have = set(zip(asked.title, asked["shot"]))
-    without = every[[cell not in have for cell in zip(every.title, every["shot"])]]
-    lacking = [at_shots(title, t["shot"], every["shot"][every.title == title]) for title, t in without.groupby("title")
-               if title in set(sound.title[sound.bn != "running"])]  # a method on features has no other reading
+    without = {title: (set(t["shot"]) - set(t["shot"][t.bn == bn]), t["shot"]) for title, t in sound.groupby("title")
+               if t.bn.nunique() > 1}  # a method on features has one reading
+    lacking = [at_shots(title, shots, every) for title, (shots, every) in without.items() if shots]
     lead = pooled_cells(sound[sound.bn == bn], "gain", -1)
     part = lead.half/2**.5  # each side of the difference carries its share of the interval
     sides = dict(transductive=around(0., part, lead.rows), inductive=around(lead.value, part, lead.rows))

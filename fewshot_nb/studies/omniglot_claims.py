@@ -8,10 +8,11 @@ __all__ = ['PROTOCOL_LEARNERS', 'PUBLISHED_STEPS', 'trained_rows', 'error_unit',
            'protocol_measures', 'protocol_settings']
 
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #7839fdab
-import inspect, json
+import json
 import numpy as np, pandas as pd
 from scipy.stats import norm, t as student
 from ..claims.gates import first_gate, training_gate
+from ..claims.implemented import defaults_of
 from ..claims.rules import Estimate, Measure, around, mean_estimate, true_region
 from ..core import InputError
 from ..data.lake_runs import run_table
@@ -245,14 +246,10 @@ def protocol_measures(
     return {id: Measure(value, remark=told.get(id, ""), **about) for id, value in found.items()}
 
 # %% ../../nbs/api/837_studies_omniglot_claims.ipynb #e8e1bcb9
-def _defaults(function):
-    "The defaults of a function's parameters."
-    return {k: v.default for k, v in inspect.signature(function).parameters.items()}
-
 def protocol_settings() -> dict:  # id of a claim -> numbers
     "The settings of omniglot-eval as this code has them."
-    d, runs, net = _defaults(train_siamese), run_table(), EmbeddingNet()
-    problems = _defaults(evaluate_embedding)["n_problems"]
+    d, runs, net = defaults_of(train_siamese), run_table(), EmbeddingNet()
+    problems = defaults_of(evaluate_embedding)["n_problems"]
     trainval = set(alphabets().query("vinyals == 'trainval'").alphabet)
     queries = [problems*problem_spec("unstructured", way, 1).n_query for way in (20, 5)]
     return {
