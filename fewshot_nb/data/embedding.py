@@ -210,8 +210,7 @@ def _own(module, name, weights=None):
     try: made = function()
     except Exception as e:
         frames = traceback.extract_tb(e.__traceback__)  # the last line of the user's file, not one inside torch
-        at = [f for f in frames if f.filename == sys.modules[module].__file__] or frames
-        at = at[-1]
+        at = ([f for f in frames if f.filename == sys.modules[module].__file__] or frames)[-1]
         raise InputError(f"{module}:{name} failed with {type(e).__name__}: {_first(e)} (line {at.lineno} of "
                          f"{Path(at.filename).name}): mend it.") from e
     model, transform = made if isinstance(made, tuple) else (made, None)
