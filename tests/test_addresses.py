@@ -46,7 +46,7 @@ def address(tmp_path, monkeypatch):
 r = np.random.default_rng(0)
 Y = np.repeat(np.arange(8), 40)
 BANK = feature_bank((r.normal(size=(8, 12))[Y] + 2*r.normal(size=(320, 12))).clip(0), Y, "cloud")
-ASKED = dict(methods="protonet,simpleshot", spec=TaskSpec(shot=1, n_query=15), n_tasks=1100)
+ASKED = dict(methods="nearest-prototype,simpleshot", spec=TaskSpec(shot=1, n_query=15), n_tasks=1100)
 
 def test_a_run_on_an_address_is_the_run_in_a_folder(address, tmp_path):
     plain = evaluate(BANK, **ASKED, out=tmp_path/"plain")
@@ -106,7 +106,7 @@ def test_a_bucket_that_is_not_there_is_one_sentence(address, monkeypatch):
     def none(*args, **kwargs): raise FileNotFoundError("no such bucket")
     monkeypatch.setattr(Failing, "pipe_file", none)
     with pytest.raises(InputError, match="Cannot write .* no such bucket"):
-        evaluate(BANK, "protonet", TaskSpec(shot=1, n_query=15), 20, out=address)
+        evaluate(BANK, "nearest-prototype", TaskSpec(shot=1, n_query=15), 20, out=address)
 
 def test_the_commands_shard_merge_and_show_one_table(address, tmp_path):
     "Two files compared and one evaluated, each in shards on an address: the merged tables are those of plain runs."
@@ -116,7 +116,7 @@ def test_the_commands_shard_merge_and_show_one_table(address, tmp_path):
     for name, noise in dict(mine=2, other=1.5).items():
         x = (r.normal(size=(8, 12))[Y] + noise*r.normal(size=(320, 12))).astype("f4")
         np.savez(tmp_path/f"{name}.npz", features=x, labels=Y)
-    line = ["--shots", "1", "--methods", "protonet,simpleshot", "--tasks", "60", "--queries", "15"]
+    line = ["--shots", "1", "--methods", "nearest-prototype,simpleshot", "--tasks", "60", "--queries", "15"]
     for i in range(2): assert "shard: failing://" in said("evaluate", "mine.npz", *line, "--shard", f"{i}/2",
                                                           "--out", address)
     assert "2 shards" in said("merge", address, "--to", "runs/evaluate")

@@ -411,7 +411,7 @@ def test_methods_are_listed_and_named_before_shipped_features(said, monkeypatch,
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  ")] == \
         sorted(METHODS, key=lambda name: METHODS[name].transductive)
     how = "--tasks", 20, "--shots", 1, "--no-change", "--out", tmp_path
-    out, _ = said("evaluate", *how, "--methods", "simpleshot", "protonet", "tiny-tiered-rn12")
+    out, _ = said("evaluate", *how, "--methods", "simpleshot", "nearest-prototype", "tiny-tiered-rn12")
     assert "simpleshot" in out and "45 classes" in out  # the last word is no method
     out, _ = said("claims", "--paper", "generation", "--format", "json")
     assert {"id", "verdict", "why"} <= set(json.loads(out)[0])

@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-METHODS = [inference.ProtoNet(), inference.SimpleShot(centre="support"), inference.BDCSPN(centre="support")]
+METHODS = [inference.NearestPrototype(), inference.SimpleShot(centre="support"), inference.BDCSPN(centre="support")]
 DO_NOT_APPLY = {
     "check_dtype_object": "features are numbers; an array of Python objects is refused",
     "check_supervised_y_2d": "a column of labels is taken without a warning",
@@ -65,7 +65,7 @@ def test_grid_search_and_pipelines():
     X, y = clouds()
     found = GridSearchCV(inference.Baseline(), {"steps": [3, 40]}, cv=3, error_score="raise").fit(X, y)
     assert found.best_estimator_.steps in (3, 40) and found.score(X, y) > .9
-    narrow = make_pipeline(SelectKBest(), inference.ProtoNet())
+    narrow = make_pipeline(SelectKBest(), inference.NearestPrototype())
     found = GridSearchCV(narrow, {"selectkbest__k": [1, 5]}, cv=3, error_score="raise").fit(X, y)
     assert found.best_params_ == {"selectkbest__k": 5} and np.ptp(found.cv_results_["mean_test_score"]) > .1
     line = make_pipeline(StandardScaler(), Normalizer(), inference.SimpleShot(centre="support"))
@@ -93,7 +93,7 @@ def test_parameters_are_set_and_checked():
     assert m.steps == 3
 
 def test_a_class_that_calls_its_answer_predict_still_works():
-    class Old(inference.ProtoNet):
+    class Old(inference.NearestPrototype):
         name = "old"
         def predict(self, support, labels, query, way): return torch.full((len(query), query.shape[1], way), 1/way)
     X, y = clouds()
@@ -107,12 +107,12 @@ def first_support(support, labels, query):
     return labels[((query[:, None] - support)**2).sum(-1).argmin(1)]
 
 def test_estimators_and_functions_are_inductive_methods():
-    rows = evaluate(bank(), ["protonet", LogisticRegression(), first_support], TaskSpec(n_query=20), 20)
+    rows = evaluate(bank(), ["nearest-prototype", LogisticRegression(), first_support], TaskSpec(n_query=20), 20)
     own = rows[rows.method.isin(["LogisticRegression()", "first_support"])]
     assert len(own) == 40 and not own.transductive.any() and (own.accuracy.mean() > .7)
     assert set(own.note) == {"an estimator of scikit-learn, taken as inductive", "a function, taken as inductive"}
     one_shot = rows.pivot(index="task", columns="method", values="accuracy")
-    assert (one_shot.first_support == one_shot.protonet).all()  # at one shot both take the nearest
+    assert (one_shot.first_support == one_shot["nearest-prototype"]).all()  # at one shot both take the nearest
 
 def constant(support, labels, query, k=0): return np.full(len(query), k)
 
@@ -123,7 +123,7 @@ class Always:
 def closing(k): return lambda support, labels, query: np.full(len(query), k)
 
 def own_method(k):
-    class Mine(inference.ProtoNet):
+    class Mine(inference.NearestPrototype):
         name = "mine"
         def answer(self, support, labels, query, way): return torch.eye(way)[torch.full(query.shape[:2], k)]
     return Mine()
@@ -153,14 +153,14 @@ def test_digests_tell_what_is_made_anew_from_what_is_other(make):
 def test_what_has_no_digest_is_computed_anew(tmp_path):
     from fewshot_nb.evaluation.evaluate import evaluate_shard
     def locked(lock): return lambda support, labels, query: (lock, first_support(support, labels, query))[1]
-    m, spec = {"mine": locked(threading.Lock()), "protonet": "protonet"}, TaskSpec(n_query=20)
+    m, spec = {"mine": locked(threading.Lock()), "nearest-prototype": "nearest-prototype"}, TaskSpec(n_query=20)
     with pytest.warns(UserWarning, match="What mine holds cannot be told from another"):
         first = evaluate(bank(), m, spec, 12, out=tmp_path)
     with pytest.warns(UserWarning, match="its rows are computed anew in each call"):
         again = evaluate(bank(), m, spec, 12, out=tmp_path)
     assert again.accuracy.tolist() == first.accuracy.tolist() and len(again) == 24
     same = (again.seconds == first.seconds).groupby(again.method, observed=True).mean()
-    assert same.protonet == 1 > same.mine
+    assert same["nearest-prototype"] == 1 > same.mine
     with pytest.raises(InputError, match="What mine holds has no digest"):
         evaluate_shard([bank()], "0/2", tmp_path/"shards", m, spec, 12)
 
@@ -170,15 +170,15 @@ def test_two_methods_of_one_name_are_refused():
         with pytest.raises(InputError, match="Two different methods are both called .*: give a dict"): C(two, 5)
     assert list(C({"one": a_pipeline(0), "other": a_pipeline(1)}, 5)) == ["one", "other"]
     assert list(C([a_pipeline(0), a_pipeline(0)], 5)) == ["Pipeline"]
-    assert list(C(["protonet", "protonet", inference.ProtoNet()], 5)) == ["protonet"]
+    assert list(C(["nearest-prototype", "nearest-prototype", inference.NearestPrototype()], 5)) == ["nearest-prototype"]
 
 @pytest.mark.parametrize("around", [inference.oversampling.Oversampled, inference.uneven.PriorCorrected])
 def test_a_method_around_another_tells_the_version_inside(around, monkeypatch):
-    before = method_implementation(around(inference.ProtoNet()))
-    monkeypatch.setattr(inference.ProtoNet, "version", 7)
-    after = method_implementation(around(inference.ProtoNet()))
-    assert before.endswith(", protonet 1") and after.endswith(", protonet 7")
-    assert method_implementation(Calibrated(inference.ProtoNet(), 2.)) == "protonet calibrated 7"
+    before = method_implementation(around(inference.NearestPrototype()))
+    monkeypatch.setattr(inference.NearestPrototype, "version", 7)
+    after = method_implementation(around(inference.NearestPrototype()))
+    assert before.endswith(", nearest-prototype 1") and after.endswith(", nearest-prototype 7")
+    assert method_implementation(Calibrated(inference.NearestPrototype(), 2.)) == "nearest-prototype calibrated 7"
 
 @pytest.mark.parametrize("m", [KMeans(5), make_pipeline(StandardScaler(), KMeans(5)), Ridge()], ids=str)
 def test_what_is_no_classifier_is_refused(m):
@@ -187,12 +187,12 @@ def test_what_is_no_classifier_is_refused(m):
 
 def test_scores_are_of_labels_of_one_kind():
     X, y = clouds()
-    m = inference.ProtoNet().fit(X, y)
+    m = inference.NearestPrototype().fit(X, y)
     share = (m.predict(X) == y).mean()
     for same in (y, y[:, None], y.tolist(), y.astype(object)): assert m.score(X, same) == share > .9
     for wrong in (None, y[:5], np.arange(60), np.stack([y, y], 1), [None]*60, [[1], [1, 2]]):
         with pytest.raises(InputError): m.score(X, wrong)
-    numbers = inference.ProtoNet().fit(X, torch.arange(60) % 3)
+    numbers = inference.NearestPrototype().fit(X, torch.arange(60) % 3)
     assert numbers.score(X, torch.arange(60) % 3) == numbers.score(X, np.arange(60.) % 3) == share
     with pytest.raises(InputError, match="The labels are text, such as 'a', but those of the support are numbers"):
         numbers.score(X, y)
@@ -247,13 +247,14 @@ def test_a_script_of_easyfsl_changes_two_imports():
         def get_labels(self): return self.data.labels.tolist()
     sampler = TaskSampler(Set(), n_way=5, n_shot=2, n_query=4, n_tasks=5)
     loader = torch.utils.data.DataLoader(Set(), batch_sampler=sampler, collate_fn=sampler.episodic_collate_fn)
-    theirs, ours = easy.PrototypicalNetworks(torch.nn.Identity()), EasyFewShotClassifier("protonet")
+    theirs, ours = easy.PrototypicalNetworks(torch.nn.Identity()), EasyFewShotClassifier("nearest-prototype")
     for support, y, query, truth, classes in loader:
         answers = []
         for classifier in (theirs, ours):
             classifier.process_support_set(support, y)
             answers.append(classifier(query).argmax(-1))
         assert torch.equal(*answers) and len(set(classes)) == 5 and (answers[0] == truth).float().mean() > .7
-    rows = evaluate(bank(), ["protonet", OneTaskMethod(theirs, "easyfsl")], TaskSpec(n_query=20), 10)
+    rows = evaluate(bank(), ["nearest-prototype", OneTaskMethod(theirs, "easyfsl")], TaskSpec(n_query=20), 10)
     both = rows.pivot(index="task", columns="method", values="accuracy")
-    assert (both.easyfsl == both.protonet).all() and "a classifier of easyfsl, taken as inductive" in set(rows.note)
+    assert (both.easyfsl == both["nearest-prototype"]).all()
+    assert "a classifier of easyfsl, taken as inductive" in set(rows.note)

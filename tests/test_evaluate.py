@@ -61,23 +61,23 @@ BAD = {  # what a user may hand in, and what the sentence must say
     "lengths differ": (lambda: feature_bank(np.ones((4, 2)), [0, 1, 1]), "4 features but labels of shape"),
     "a class too small": (
         lambda: evaluate(
-            feature_bank(np.ones((44, 2)), [*"a" * 4, *"b" * 40]), "protonet",
+            feature_bank(np.ones((44, 2)), [*"a" * 4, *"b" * 40]), "nearest-prototype",
             TaskSpec(way=2, shot=4, n_query=20, marginal="dirichlet(2)")),
         "Class 'a' has 4 samples, but shot=4 and 1 of 20 queries need 5",
     ),
     "more ways than classes": (
-        lambda: evaluate(cloud(3), "protonet", FOUR),
+        lambda: evaluate(cloud(3), "nearest-prototype", FOUR),
         "way=4 asks for more classes than there are, 3"),
     "a of 0": (lambda: TaskSpec(marginal="dirichlet(0)"), "must be finite and above 0"),
     "a below 0": (lambda: TaskSpec(marginal="dirichlet(-1)"), "must be finite and above 0"),
     "counts that no classes can serve": (
-        lambda: evaluate(cloud(), "protonet", TaskSpec(way=2, n_query=100, marginal=[90, 10])),
+        lambda: evaluate(cloud(), "nearest-prototype", TaskSpec(way=2, n_query=100, marginal=[90, 10])),
         "has 40 samples .* need 91"),
     "all classes too small together": (
-        lambda: evaluate(cloud(4, 8), "protonet", TaskSpec(way=4, n_query=40, marginal="dirichlet(2)")),
+        lambda: evaluate(cloud(4, 8), "nearest-prototype", TaskSpec(way=4, n_query=40, marginal="dirichlet(2)")),
         "4 smallest classes have 28 samples left for n_query=40"),
     "marginals that classes can hardly serve": (
-        lambda: evaluate(cloud(5, 9), "protonet", TaskSpec(n_query=35, marginal="dirichlet(0.2)")),
+        lambda: evaluate(cloud(5, 9), "nearest-prototype", TaskSpec(n_query=35, marginal="dirichlet(0.2)")),
         "More than 95 % of the drawn counts"),
     "alpha": (lambda: inference.AlphaTIM(alpha=0), "alpha=0 is out of range"),
     "infinite alpha": (lambda: inference.AlphaTIM(alpha=float("inf")), "alpha=inf is out of range"),
@@ -91,19 +91,20 @@ BAD = {  # what a user may hand in, and what the sentence must say
     "another backbone's mean": (
         lambda: evaluate(cloud(), "simpleshot", FOUR, base_mean=np.ones(5)),
         r"base_mean has the shape \(5,\)"),
-    "no tasks": (lambda: evaluate(cloud(), "protonet", FOUR, n_tasks=0), "n_tasks=0"),
+    "no tasks": (lambda: evaluate(cloud(), "nearest-prototype", FOUR, n_tasks=0), "n_tasks=0"),
     "one query for PT-MAP": (
-        lambda: evaluate(cloud(), ["protonet", "pt-map"], TaskSpec(way=4, n_query=1, marginal="dirichlet(2)")),
+        lambda: evaluate(cloud(), ["nearest-prototype", "pt-map"], TaskSpec(way=4, n_query=1, marginal="dirichlet(2)")),
         "pt-map needs 2 queries in a task or more, but n_query=1"),
     "one query for PT-MAP at a temperature": (
         lambda: evaluate(cloud(), {"warm": Calibrated(inference.PTMAP(), 2.)}, TaskSpec(n_query=1, marginal=[1]+[0]*4)),
         "warm needs 2 queries in a task or more, but n_query=1"),
     "queries that balanced twins cannot share": (
-        lambda: evaluate(cloud(), "protonet", TaskSpec(way=4, n_query=22, marginal="dirichlet(2)"), change=True),
+        lambda: evaluate(cloud(), "nearest-prototype", TaskSpec(way=4, n_query=22, marginal="dirichlet(2)"),
+                         change=True),
         r"by way=4 classes in the balanced tasks beside these: take n_query=24 \(--queries 24\), or leave them out"),
     "unknown protocol": (lambda: TaskSpec(protocol="disjiont"), "did you mean disjoint"),
     "images": (lambda: evaluate(Bank(torch.zeros(80, 1, 4, 4, dtype=torch.uint8), torch.arange(80)//20),
-                                "protonet", FOUR), "embed the images first"),
+                                "nearest-prototype", FOUR), "embed the images first"),
 }
 
 @pytest.mark.parametrize("case", BAD)
@@ -183,7 +184,7 @@ def test_pt_map_takes_negative_features_or_says_so():
     except InputError as e: assert one_sentence(str(e))
     else: assert rows.accuracy.mean() > .4  # chance is .25
 
-QUICK = ["simpleshot", "protonet", "baseline", "bd-cspn", "laplacianshot", "pt-map", "paddle", "bavardage"]
+QUICK = ["simpleshot", "nearest-prototype", "baseline", "bd-cspn", "laplacianshot", "pt-map", "paddle", "bavardage"]
 
 def test_rows_do_not_depend_on_the_batch(monkeypatch):
     "Eight tasks answered at once or three: the same rows."
@@ -195,7 +196,7 @@ def test_rows_do_not_depend_on_the_batch(monkeypatch):
 
 def test_more_tasks_leave_the_first_as_they_were_and_seeds_differ():
     bank, spec = cloud(), TaskSpec(shot=2, n_query=25, marginal="dirichlet(1)")
-    few, many, other = (evaluate(bank, "protonet", spec, n, seed) for n, seed in ((5, 0), (60, 0), (60, 1)))
+    few, many, other = (evaluate(bank, "nearest-prototype", spec, n, seed) for n, seed in ((5, 0), (60, 0), (60, 1)))
     assert (many.accuracy[:5].to_numpy() == few.accuracy.to_numpy()).all() and (
         many.accuracy != other.accuracy).mean() > 0.5
 
@@ -239,7 +240,8 @@ def test_rows_are_in_memory_once(monkeypatch):
 
 def test_rows_are_the_same_in_memory_in_a_folder_and_read_again(tmp_path):
     "Words are kept once, counts in 32 bits; what the rows say is the same wherever they come from."
-    ask = dict(methods=["simpleshot", "protonet"], spec=[FOUR, FOUR.replace(marginal="dirichlet(2)")], n_tasks=30)
+    ask = dict(methods=["simpleshot", "nearest-prototype"],
+               spec=[FOUR, FOUR.replace(marginal="dirichlet(2)")], n_tasks=30)
     kept, written, read = evaluate(cloud(), **ask), *(evaluate(cloud(), **ask, out=tmp_path) for _ in range(2))
     pd.testing.assert_frame_equal(written, read, check_categorical=False)
     kept, written = (rows.sort_values(KEY, ignore_index=True).drop(columns="seconds") for rows in (kept, written))
@@ -258,11 +260,11 @@ def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
         kept.append(1)
         keep(*args)
     monkeypatch.setattr(module, "_keep", interrupted)
-    with pytest.raises(KeyboardInterrupt): evaluate(bank, "protonet", spec, 2100, out=tmp_path)
+    with pytest.raises(KeyboardInterrupt): evaluate(bank, "nearest-prototype", spec, 2100, out=tmp_path)
     monkeypatch.setattr(module, "_keep", lambda *args: (kept.append(2), keep(*args)))
-    rows = evaluate(bank, "protonet", spec, 2100, out=tmp_path)
+    rows = evaluate(bank, "nearest-prototype", spec, 2100, out=tmp_path)
     assert kept == [1, 1, 2] and rows.task.tolist() == list(range(2100))
-    assert (rows.accuracy.to_numpy() == evaluate(bank, "protonet", spec, 2100).accuracy.to_numpy()).all()
+    assert (rows.accuracy.to_numpy() == evaluate(bank, "nearest-prototype", spec, 2100).accuracy.to_numpy()).all()
 
 def test_tuning_looks_at_validation_classes_only():
     "Novel features may be anything: the tuned value and its tasks stay."
@@ -370,7 +372,8 @@ def test_rows_of_an_earlier_version_stay(tmp_path):
     from fewshot_nb.engine.results import Results
     keys = [k for k in module.EVALUATION_KEYS if k not in ("content", "base", "implementation")]
     part = Results(tmp_path, "evaluate", 1, keys).write([dict.fromkeys(keys, 0)])
-    with pytest.raises(InputError, match="earlier version") as e: evaluate(cloud(), "protonet", FOUR, 3, out=tmp_path)
+    with pytest.raises(InputError, match="earlier version") as e:
+        evaluate(cloud(), "nearest-prototype", FOUR, 3, out=tmp_path)
     assert one_sentence(str(e.value).replace(str(tmp_path), "")) and part.is_file()
 
 MINE = """from dataclasses import dataclass
@@ -441,7 +444,7 @@ def test_out_is_one_folder_from_anywhere_in_a_project(tmp_path, monkeypatch):
     for start in ("project", "project/nbs"):
         monkeypatch.chdir(tmp_path/start)
         assert folder_named_after("mine.npz") == tmp_path/"project/runs/evaluate/mine"
-        evaluate(cloud(), "protonet", TaskSpec(shot=1, n_query=10), 4, out="runs/rows")
+        evaluate(cloud(), "nearest-prototype", TaskSpec(shot=1, n_query=10), 4, out="runs/rows")
     assert list((tmp_path/"project/runs/rows").rglob("*.parquet")) and not (tmp_path/"project/nbs/runs").exists()
 
 def test_kept_rows_choose_their_engine_by_the_request(monkeypatch):
@@ -468,7 +471,8 @@ def test_ctrl_c_shows_what_is_there_and_says_once_how_to_go_on(tmp_path, monkeyp
         kept.append(1)
         if len(kept) == 2: raise KeyboardInterrupt
     monkeypatch.setattr(module, "_keep", interrupted)
-    line = [files[0], *(str(tmp_path/f) for f in files[1:]), "--methods", "protonet", "bd-cspn", "--tasks", "20",
+    line = [files[0], *(str(tmp_path/f) for f in files[1:]), "--methods", "nearest-prototype", "bd-cspn",
+            "--tasks", "20",
             "--shots", "1", "--queries", "10", "--out", str(tmp_path/"out")]
     with pytest.raises(SystemExit) as e: main(line)
     out, err = capsys.readouterr()
@@ -491,10 +495,10 @@ def test_ctrl_c_through_typer(tmp_path, monkeypatch):
     assert command(path, "--out", tmp_path/"out").exit_code == 0
 
 def test_an_answer_that_is_no_number_is_refused():
-    class Silent(inference.ProtoNet):
+    class Silent(inference.NearestPrototype):
         def __call__(self, support, labels, query, base_mean=None):
             return torch.full((len(query), query.shape[1], 4), float("nan"))
-    with pytest.raises(InputError, match="The answers of protonet are not numbers"):
+    with pytest.raises(InputError, match="The answers of nearest-prototype are not numbers"):
         evaluate(cloud(), Silent(), FOUR, 3)
 
 def test_a_change_of_settings_is_told():
@@ -534,7 +538,8 @@ def test_settings_are_not_called_published_where_they_are_not():
 def test_one_task_has_no_interval_and_no_best():
     "One task tells no method from another: no star, no nan, and a sentence."
     from fewshot_nb.evaluation.front import evaluate_features
-    table = evaluate_features(cloud(), methods=["simpleshot", "protonet"], shots=1, n_query=15, n_tasks=1).tables[0]
+    table = evaluate_features(cloud(), methods=["simpleshot", "nearest-prototype"], shots=1, n_query=15,
+                              n_tasks=1).tables[0]
     assert set(table.marks) == {""} and "nan" not in table.text(200) and "±" not in table.text(200)
     assert "one task: no intervals, and no method is told from another" in table.notes
     assert table.title.endswith(", 1 task")

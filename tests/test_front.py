@@ -22,7 +22,7 @@ def cloud(spread=2., seed=0, labels=WORDS):
     return means[np.unique(labels, return_inverse=True)[1]] + spread*r.normal(size=(len(labels), 16))
 
 X, WORDS_AS_NUMBERS = cloud(), np.unique(WORDS, return_inverse=True)[1]
-FAST = dict(methods=["protonet", "bd-cspn"], shots=1, n_tasks=40)
+FAST = dict(methods=["nearest-prototype", "bd-cspn"], shots=1, n_tasks=40)
 
 def test_the_import_is_light_and_offers_the_front_door():
     code = ("import sys, fewshot_nb as fs; heavy = {'torch', 'pandas', 'numpy', 'matplotlib'} & set(sys.modules); "
@@ -66,19 +66,20 @@ def test_the_table_shows_itself(monkeypatch):
 def test_a_tie_is_marked_and_a_loser_is_not():
     from fewshot_nb.evaluation.front import Evaluation
     t = fs.evaluate(X, WORDS, **FAST)
-    one = t.tasks[(t.tasks.method == "protonet") & (t.tasks.marginal != "balanced")]
+    one = t.tasks[(t.tasks.method == "nearest-prototype") & (t.tasks.marginal != "balanced")]
     noise = np.where(np.arange(len(one)) % 2, .01, -.01)
     rows = pd.concat([one, one.assign(method="twin", accuracy=one.accuracy + noise - 1e-6),
                       one.assign(method="loser", accuracy=one.accuracy - .1 + noise)])
-    marks = dict(zip(["protonet", "twin", "loser"], Evaluation(rows, t.bank).tables[0].marks))
-    assert marks == {"protonet": "*", "twin": "~", "loser": ""}
+    marks = dict(zip(["nearest-prototype", "twin", "loser"], Evaluation(rows, t.bank).tables[0].marks))
+    assert marks == {"nearest-prototype": "*", "twin": "~", "loser": ""}
 
 def test_backbones_are_compared_on_the_same_tasks():
     c = fs.compare({"worse": cloud(3.), "better": cloud(1.5)}, WORDS, **FAST)
     assert (c.numbers.ahead == "better").all() and (c.numbers.holds_for != "undecided").all()
     assert (c.numbers.lead > 0).all() and "better is ahead with 2" in repr(c)
-    first = c.tasks[c.tasks.method == "protonet"].pivot(index="task", columns="data", values="accuracy")
-    np.testing.assert_allclose(c.numbers.set_index("method").lead["protonet"], (first.better - first.worse).mean())
+    first = c.tasks[c.tasks.method == "nearest-prototype"].pivot(index="task", columns="data", values="accuracy")
+    lead = c.numbers.set_index("method").lead["nearest-prototype"]
+    np.testing.assert_allclose(lead, (first.better - first.worse).mean())
     figure = c.plot()
     figure.canvas.draw()
     legend, = figure.legends

@@ -17,9 +17,10 @@ from engines import every_engine
 EDGE = 1e-3
 COMPANY = 1e-5  # by how much company may change a probability: `Method.__call__` states it
 WAY, SHOT = 4, 3
-OFFSET_FREE = {"protonet", "baseline", "simpleshot", "bd-cspn", "laplacianshot", "bavardage", "soft-kmeans", "paddle"}
+OFFSET_FREE = {"nearest-prototype", "baseline", "simpleshot", "bd-cspn", "laplacianshot", "bavardage", "soft-kmeans",
+               "paddle"}
 SIZED = {"baseline", "baseline++", "pt-map"}  # their settings are meant for the size of the features
-COPIES = {"protonet", "simpleshot", "baseline", "baseline++"}  # means over the support alone
+COPIES = {"nearest-prototype", "simpleshot", "baseline", "baseline++"}  # means over the support alone
 
 every = pytest.mark.parametrize("m", list(every_engine(steps=30)))
 
@@ -119,7 +120,7 @@ def test_the_unit_of_features(m, k, tasks):
         return
     p = m(*scaled)
     assert p.isfinite().all()
-    if m.name not in SIZED: agree(p, answer(m, tasks), f"x 1e{k}", None if m.name == "protonet" else EDGE)
+    if m.name not in SIZED: agree(p, answer(m, tasks), f"x 1e{k}", None if m.name == "nearest-prototype" else EDGE)
 
 
 @every
@@ -179,5 +180,5 @@ def test_small_differences_decide():
     exact = torch.cdist(query.double(), torch.stack([
         torch.stack([s[y == k].double().mean(0) for k in range(5)]) for s, y in zip(support, labels)])).argmin(-1)
     for unit in (1e-6, 1e-9):
-        p = METHODS["protonet"]()(support*unit, labels, query*unit)
+        p = METHODS["nearest-prototype"]()(support*unit, labels, query*unit)
         assert (p.argmax(-1) == exact).float().mean() > .999

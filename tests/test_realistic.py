@@ -157,7 +157,7 @@ def test_rows_carry_their_classes():
     setting = dict(features="grocery", shot=1, method="simpleshot", a=2., tasks=6, tuning_tasks=2, seed=0)
     row = realistic_row(setting, "glyphs")
     assert all(f"{name}_over_class" in row for name in ("accuracy", "change", "versus", "behind", "beyond"))
-    setting = dict(features="grocery", method="protonet", marginal="dirichlet(1)", shot=1, n_query=10, tasks=6)
+    setting = dict(features="grocery", method="nearest-prototype", marginal="dirichlet(1)", shot=1, n_query=10, tasks=6)
     assert {"loss_over_class", "lead_over_class", "lead_over_image"} <= set(imbalance_row(setting, "glyphs"))
 
 @pytest.fixture(scope="module")

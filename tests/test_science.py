@@ -49,18 +49,18 @@ def test_tasks_are_enough_where_the_classes_rule(bank):
 
 def test_auto_gives_whole_blocks_the_first_tasks_and_pairs(bank, tmp_path):
     spec = TaskSpec(shot=1, n_query=15, marginal="dirichlet(2)")
-    auto = evaluate(bank, "protonet,soft-kmeans", spec, "auto", change=True, out=tmp_path)
+    auto = evaluate(bank, "nearest-prototype,soft-kmeans", spec, "auto", change=True, out=tmp_path)
     counts = auto.groupby(["method", "marginal"]).size()
     assert counts.nunique() == 1 and counts.iloc[0] % BLOCK == 0
-    given = evaluate(bank, "protonet", spec, 100)
-    mine = auto[(auto.method == "protonet") & (auto.marginal == "dirichlet(2)")]
+    given = evaluate(bank, "nearest-prototype", spec, 100)
+    mine = auto[(auto.method == "nearest-prototype") & (auto.marginal == "dirichlet(2)")]
     assert given.accuracy.tolist() == mine.accuracy.tolist()[:100]
 
 
 @pytest.mark.parametrize("changes", [dict(way=30, n_query=30), dict(within="alphabet")])
 def test_auto_needs_a_class_to_leave_out(bank, changes):
     with pytest.raises(InputError, match="give a number"):
-        evaluate(bank, "protonet", TaskSpec(**{"n_query": 15, **changes}), "auto")
+        evaluate(bank, "nearest-prototype", TaskSpec(**{"n_query": 15, **changes}), "auto")
 
 
 def test_a_power_of_eighty_percent_is_one():

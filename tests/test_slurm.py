@@ -233,7 +233,7 @@ def test_the_arrays_of_the_tutorial_evaluate_and_merge(slurm, tmp_path, monkeypa
     (tmp_path/"settings.ini").touch()
     r, y = np.random.default_rng(0), np.repeat(np.arange(8), 40)
     np.savez(tmp_path/"mine.npz", features=r.normal(size=(8, 12))[y] + 2*r.normal(size=(320, 12)), labels=y)
-    asked = "mine.npz --shots 1 --methods protonet,simpleshot --tasks 60 --queries 15".split()
+    asked = "mine.npz --shots 1 --methods nearest-prototype,simpleshot --tasks 60 --queries 15".split()
     (tmp_path/"fewshot_nb").write_text(f'#!/bin/sh\nexec {sys.executable} -m fewshot_nb "$@"\n')
     (tmp_path/"fewshot_nb").chmod(0o755)
     scripts, here = Path(__file__).parents[1]/"nbs/tutorials/cluster", str(Path(__file__).parents[1])

@@ -65,7 +65,7 @@ def test_a_spec_with_even_shots_is_drawn_as_before(bank):
 
 def test_the_protocol_word_brings_the_same_tasks_back(bank):
     spec = TaskSpec(shot="step(1, 9)", n_query=10, noise=.3)
-    row = evaluate(bank, "protonet", spec, 5).iloc[0]
+    row = evaluate(bank, "nearest-prototype", spec, 5).iloc[0]
     again = TaskSpec(int(row.way), int(row["shot"]), int(row.n_query), row.marginal, row.protocol)
     assert again == spec and torch.equal(draw_tasks(bank, again, 5).support, draw_tasks(bank, spec, 5).support)
 
@@ -82,13 +82,13 @@ def test_oversampling_lifts_small_classes_for_a_trained_head(bank):
 
 def test_wrong_labels_cost_accuracy_and_intervals_over_images_are_refused(bank):
     clean, noisy = (TaskSpec(shot=5, n_query=25, noise=n) for n in (0, .4))
-    found = [evaluate(bank, "protonet", s, 200).accuracy for s in (clean, noisy)]
+    found = [evaluate(bank, "nearest-prototype", s, 200).accuracy for s in (clean, noisy)]
     assert found[0].mean() > found[1].mean() + .02
     tasks = draw_tasks(bank, noisy, 200)
     assert over_images(found[1], tasks, bank.labels, "class").half > 0
     with pytest.raises(InputError, match="unit='class'"): over_images(found[1], tasks, bank.labels)
     padded = draw_tasks(bank, SPEC, 200)
-    assert over_images(evaluate(bank, "protonet", SPEC, 200).accuracy, padded, bank.labels).half > 0
+    assert over_images(evaluate(bank, "nearest-prototype", SPEC, 200).accuracy, padded, bank.labels).half > 0
 
 
 @pytest.mark.parametrize("fields, says", [

@@ -41,7 +41,7 @@ def _cheap_methods(quick):
     "Seconds of gathering, SimpleShot and ProtoNet; held to the methods called on the same tasks in torch."
     from fewshot_nb.evaluation.evaluate import evaluate
     from fewshot_nb.samplers import task_stream
-    bank, names, n = _bank(), ["simpleshot", "protonet"], 32 if quick else 1000
+    bank, names, n = _bank(), ["simpleshot", "nearest-prototype"], 32 if quick else 1000
     evaluate(bank, names, _kinds(), n if quick else 1000)  # what compiles has compiled
     start = time.process_time()
     rows = evaluate(bank, names, _kinds(), n)
@@ -79,7 +79,7 @@ def _pace(m, tasks, quick):
 def _times_own(quick):
     "Multiples of the methods' own products, at the rate of a block's products."
     tasks, rate, found = _tasks(16 if quick else 256, 512), block_rate(_CPU, repeats=25), []
-    for name, title in (("simpleshot", "SimpleShot"), ("protonet", "ProtoNet"), ("bd-cspn", "BD-CSPN")):
+    for name, title in (("simpleshot", "SimpleShot"), ("nearest-prototype", "ProtoNet"), ("bd-cspn", "BD-CSPN")):
         m = _compiled(method(name))
         seconds = _pace(m, tasks, quick)
         operations = own_operations(m, tuple(x[:8] for x in tasks[:3]) + tasks[3:])
@@ -242,7 +242,7 @@ def rows_of(label, m, head, tasks, asked):
     return pd.DataFrame(dict(head, task=np.arange(tasks.start, tasks.start + n), queries=75, largest=x,
                              redrawn=0, accuracy=x, balanced_accuracy=x, macro_f1=x, seconds=x))
 e._block_rows, e._warm_up = rows_of, lambda *a: None
-few = ["simpleshot", "protonet"]
+few = ["simpleshot", "nearest-prototype"]
 rows = e.evaluate(bank, {{f"{{few[i % 2]}} {{i}}": few[i % 2] for i in range({methods})}}, _kinds(), {n})
 size, joined = len(rows), peak()
 compare_methods(rows)

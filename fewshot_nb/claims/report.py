@@ -72,7 +72,7 @@ def _joined(paper, out):
 _PROFILES = ("paper", "gpu", "hours", "longer", "hour", "ten_thousand", "photographs", "own_caltech", "cross_domain",
              "little_room", "norms", "rules", "independent", "splits", "laptop", "smoke")
 _NO = ("not reproduced", "does not hold here", "recomputation disagrees")
-_OPEN = ("not judged", "not comparable", "not tried")
+_OPEN = ("not comparable", "not judged", "not tried")  # a training that has ended says more than one that has not
 
 def _rank(verdict):
     "0: judged; 1: only in part; 2 and more: not."

@@ -10,8 +10,8 @@ import contextlib, importlib, os, pkgutil, sys
 from ..core import InputError, choose
 
 # %% ../../nbs/api/499_inference.ipynb #05e32edc
-_TABLE_1 = ("protonet", "baseline", "baseline++", "simpleshot", "entropy-min", "lr+ici", "pt-map", "laplacianshot",
-            "bd-cspn", "tim", "tim-adm", "alpha-tim", "paddle", "soft-kmeans", "bavardage")
+_TABLE_1 = ("nearest-prototype", "baseline", "baseline++", "simpleshot", "entropy-min", "lr+ici", "pt-map",
+            "laplacianshot", "bd-cspn", "tim", "tim-adm", "alpha-tim", "paddle", "soft-kmeans", "bavardage")
 
 def _all_methods():
     "The registry of all method classes by name, in order."
@@ -46,6 +46,9 @@ def find_method(
     text: str,  # a key of METHODS, or `module:Class`; the class may be an estimator, or a function
 ):
     "The method class that `text` means, or another classifier as a method; `InputError` where there is none."
+    if text == "protonet":
+        raise InputError("A protonet is trained by episodes, and features are there already: "
+                         "ask for nearest-prototype, its rule.")
     if ":" not in text: return choose(text, __getattr__("METHODS"), "method")
     module, _, name = text.partition(":")
     if module.endswith(".py"):

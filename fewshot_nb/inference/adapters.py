@@ -289,7 +289,7 @@ class EasyFewShotClassifier(nn.Module):
     "One of our methods where a script has a classifier of easyfsl."
     def __init__(
         self,
-        method,  # an instance such as `ProtoNet()`; or a name in `METHODS`, with the settings for a support's shots
+        method,  # an instance such as `NearestPrototype()`; or a name in `METHODS`, with settings for the shots
         backbone=None,  # images -> features; default: they are features
         base_mean=None,  # mean feature of the base classes, for methods that centre on it
     ):

@@ -21,7 +21,7 @@ from .realistic_tables import draw_paper_changes
 
 # %% ../../nbs/api/849_studies_learner_tables.ipynb #fb684c6f
 TABLE_METHODS = dict(
-    inductive=INDUCTIVE_METHODS,
+    inductive=("protonet", *(m for m in INDUCTIVE_METHODS if m != "nearest-prototype")),
     transductive=("maml", "versa", "entropy-min", "sib", *JUDGED_METHODS))  # of Tables 1-2
 _READ = dict.fromkeys(("maml", "versa"), "transductive")  # the others: running
 

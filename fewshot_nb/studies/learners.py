@@ -37,7 +37,7 @@ from ..train.learners import (TABLE_LEARNERS, TableLearner, embedded_bank, publi
                                        reading_accuracies, train_table_learner)
 
 # %% ../../nbs/api/848_studies_learners.ipynb #263c1a0a
-FEATURE_METHODS = (*(m for m in INDUCTIVE_METHODS if m not in TABLE_LEARNERS),
+FEATURE_METHODS = (*(m for m in INDUCTIVE_METHODS if m != "nearest-prototype"),  # a trained ProtoNet stands for it
                    *JUDGED_METHODS)  # the methods of Tables 1-2 that need nothing but features
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ def simulated_bank(
 def _scored(bank, spec, tasks, seed):
     "Tasks of a bank and the accuracy of the nearest prototype in each."
     drawn = draw_tasks(bank, spec, tasks, seed)
-    answers = inference.METHODS["protonet"]()(bank.take(drawn.support), drawn.support_labels, bank.take(drawn.query))
+    nearest = inference.METHODS["nearest-prototype"]()
+    answers = nearest(bank.take(drawn.support), drawn.support_labels, bank.take(drawn.query))
     return drawn, (answers.argmax(-1) == drawn.query_labels).double().mean(1).numpy()
 
 @functools.lru_cache(4)

@@ -28,7 +28,7 @@ from ..samplers import TaskSpec, dirichlet, largest_remainder, task_stream
 
 # %% ../../nbs/api/830_studies_realistic.ipynb #302a7201
 METHOD_VARIANTS = {"tim original": ("tim", dict(marginal=10.)), "tim no-marginal": ("tim", dict(marginal=0.))}
-INDUCTIVE_METHODS = ("protonet", "baseline", "baseline++", "simpleshot")
+INDUCTIVE_METHODS = ("nearest-prototype", "baseline", "baseline++", "simpleshot")
 # the transductive methods of Tables 1-2 that work on features
 PUBLISHED_METHODS = ("entropy-min", "lr+ici", "pt-map", "laplacianshot", "bd-cspn", "tim", "alpha-tim")
 

@@ -133,7 +133,7 @@ def support_measures(
     def handled_by(method, how): return step[(step.method == method) & (step.handling == how)]
     mixed = rows[(rows.way == "5-19") & (rows.method == "simpleshot")]
     found = {"S1": (named(whole, "simpleshot"), "features", "lost"),
-             "S2": (named(whole, "protonet", "baseline"), "method", "lost"),
+             "S2": (named(whole, "nearest-prototype", "baseline"), "method", "lost"),
              "S3": (handled_by("baseline", "oversampled"), None, "gain"),
              "S4": (handled_by("alpha-tim", "oversampled"), None, "gain"),
              "S5": (handled_by("baseline", "weighted"), None, "versus_oversampled"),
