@@ -377,9 +377,9 @@ def test_rows_of_an_earlier_version_stay(tmp_path):
     assert one_sentence(str(e.value).replace(str(tmp_path), "")) and part.is_file()
 
 MINE = """from dataclasses import dataclass
-from fewshot_nb.inference import ProtoNet
+from fewshot_nb.inference import NearestPrototype
 @dataclass(frozen=True)
-class Mine(ProtoNet): name = "mine"
+class Mine(NearestPrototype): name = "mine"
 """
 
 def test_a_method_of_ones_own_is_named_by_its_code(tmp_path, monkeypatch):

@@ -318,7 +318,7 @@ def test_wrong_answers_of_methods(what):
     x = np.random.default_rng(0).normal(size=(120, 4))
     ask = dict(shots=1, n_tasks=20, n_query=20, change=False)
     support, labels, query, _ = gaussian_tasks(20, n_query=20)
-    for base in Method, inference.ProtoNet:
+    for base in Method, inference.NearestPrototype:
         wrong = dataclass(frozen=True)(type("Wrong", (base,), dict(name="wrong", title="", answer=answer)))()
         for call in (lambda: fs.evaluate(x, np.arange(120)//20, methods=[wrong], **ask),
                      lambda: wrong(support, labels, query)):

@@ -7,7 +7,7 @@ import torch
 
 from fewshot_nb.inference import METHODS
 from fewshot_nb.inference.base import gaussian_tasks, has_numba
-from fewshot_nb.inference.inductive import Baseline, BaselinePP, ProtoNet, SimpleShot
+from fewshot_nb.inference.inductive import Baseline, BaselinePP, NearestPrototype, SimpleShot
 from fewshot_nb.inference.transductive import AlphaTIM, BDCSPN, EntropyMin, LaplacianShot, PTMAP, TIM
 
 NEEDS_NUMBA = pytest.mark.skipif(not has_numba(), reason="numba is not installed")
@@ -37,7 +37,7 @@ def differ(method, name, golden):
     return int((answer(method, golden).argmax(-1).numpy() != golden[1][f"pred_{name}"]).sum())
 
 
-PLAIN = [(SimpleShot(), "SimpleShot", 0), (ProtoNet(), "ProtoNet", 0), (BDCSPN(), "BDCSPN", 0),
+PLAIN = [(SimpleShot(), "SimpleShot", 0), (NearestPrototype(), "ProtoNet", 0), (BDCSPN(), "BDCSPN", 0),
          (EntropyMin.published(5), "Entropy_min", 2)]
 HEADS = [(Baseline(), "Baseline", 3), (BaselinePP(), "Baseline_pp", 0)]
 FAST = [(LaplacianShot.published(5), "LaplacianShot"), (LaplacianShot.published(5, "balanced"), "LaplacianShot_balcfg"),

@@ -140,12 +140,14 @@ def _list(
 def _list_methods():
     "The inference methods by name: who proposed each, what it looks at, about how long it takes, whom it agrees with."
     from fewshot_nb.inference import METHODS
+    wide = 1 + max(map(len, METHODS))
     for transductive, title in ((False, "They take one query at a time"), (True, "They look at all queries of a task")):
         print(folded(title))
         for name, m in METHODS.items():
             if m.transductive != transductive: continue
             agrees = f"agrees with {m.verified_by}" if m.verified_by else "no reference to agree with"
-            print(folded(f"  {name:16}{m.title} ({m.source}): about {1000*m.cost:.2g} s for 1,000 tasks; {agrees}", 18))
+            seconds = f"about {1000*m.cost:.2g} s for 1,000 tasks"
+            print(folded(f"  {name:{wide}}{m.title} ({m.source}): {seconds}; {agrees}", wide + 2))
     print(folded("Which to take: the tutorial which_method. One of your own: evaluate --methods module:Class."))
 
 # %% ../../nbs/api/960_cli_main.ipynb #bb680313
