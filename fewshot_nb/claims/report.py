@@ -72,11 +72,11 @@ def _joined(paper, out):
 _PROFILES = ("paper", "gpu", "hours", "longer", "hour", "ten_thousand", "photographs", "own_caltech", "cross_domain",
              "little_room", "norms", "rules", "independent", "splits", "laptop", "smoke")
 _NO = ("not reproduced", "does not hold here", "recomputation disagrees")
-_OPEN = ("not judged", "not comparable", "not tried")
+_OPEN = ("not judged", "not comparable", "not judged apart", "not tried")
 
-def _rank(verdict):
-    "0: judged; 1: only in part; 2 and more: not."
-    word = verdict.partition(":")[0]
+def _rank(verdict, apart):
+    "0: judged; 1: only in part; 2 and more: not, last of all what is apart from the paper's setting and not judged."
+    word = verdict.partition(":")[0] + " apart"*(apart and verdict.startswith("not judged"))
     if word in _OPEN:
         return 2 + _OPEN.index(word)
     return int(word == "partly measured")
@@ -98,9 +98,8 @@ def _strength(row):
     one_training = row["evidence"] == "trained" and "seeds" not in str(row["unit"])
     learner = row.get("learner", "")
     of_the_code = learner == _OF_THE_CODE.get(row.get("paper"), learner)
-    unended = apart and row["verdict"].startswith("not judged")  # says less than one that has ended at such a setting
     return (row["origin"] not in ("", "committed"), recomputed and row["evidence"] == "trained",
-            _rank(row["verdict"]) + 1.5*unended, apart, recomputed, _size(row["profile"]), not of_the_code,
+            _rank(row["verdict"], apart), apart, recomputed, _size(row["profile"]), not of_the_code,
             one_training,
             0 if rows != rows or rows is None else -rows, row["verdict"] not in _NO)
 
