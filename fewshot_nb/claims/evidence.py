@@ -8,11 +8,13 @@ __all__ = ['save_verdicts', 'kept_verdicts', 'refresh_verdicts', 'provenance_not
 # %% ../../nbs/api/720_claims_evidence.ipynb #47c997a4
 import functools, json, os, shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 import pandas as pd, pyarrow.parquet as pq
 from fastcore.basics import patch
 from .judge import Verdicts, judge_measures
 from .measures import measure_of, measure_text
+from .rules import as_measure
 from ..core import InputError, written_whole
 from ..engine.experiment import Experiment, OpenExperiment
 from ..engine.results import Results, evidence_folder, part_meta, part_name, plain_value
@@ -238,6 +240,12 @@ def _on_page(verdicts):
     verdicts.attrs["on_page"] = not set(verdicts.get("paper", ())) & set(OWN_CLAIMS)  # ours are on no other page
     return verdicts
 
+def _of_rows(measure):
+    "A measure; of a grid that has no row yet on which its claim speaks, the gate that says so."
+    value = as_measure(measure).value
+    if not isinstance(value, (dict, pd.DataFrame)) or len(value): return measure
+    return replace(as_measure(measure), value=None, gate="the grid ends at rows that its claim does not speak of")
+
 def _in_order(kept):
     "Verdicts in the order in which the papers' claims are listed."
     listed = [*published_claims(cells=True).id, *published_claims("fewshot_nb").id]
@@ -259,7 +267,7 @@ def judge(
         kept = kept[kept.paper == claimant(paper)]
         return _on_page(_in_order(kept[_agree(kept, setting)]))
     here = dict(data=self.source, profile=self.profile) | self.labels | setting
-    measures = measures() if callable(measures) else measures
+    measures = {id: _of_rows(m) for id, m in (measures() if callable(measures) else measures).items()}
     found = judge_measures(paper, measures, **here)
     if len(found):
         self._keep_verdicts(_with_measures(found, measures, here).assign(ran=ran or self.profile))
