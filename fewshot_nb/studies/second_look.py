@@ -161,7 +161,7 @@ def show_neighbours(
             for i in range(len(drawn))]
     side = drawn.shape[-1]
     ax.imshow(1 - torch.cat([torch.cat(row, 1) for row in rows]), cmap="gray", vmin=0, vmax=1)
-    ax.set_xticks([side*(k + .5) - .5 for k in range(4)], ["seen", "drawn", "1st", "2nd"], fontsize=8.5)
+    ax.set_xticks([side*(k + .5) - .5 for k in range(4)], ["seen", "new", "1st", "2nd"], fontsize=8.5)
     ax.set_yticks([])
     ax.tick_params(length=0)
     for k in (1, 2): ax.axvline(side*k - .5, color=COLOURS["vermillion"], lw=1)
