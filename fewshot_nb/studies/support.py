@@ -20,6 +20,7 @@ from ..inference.uneven import PriorCorrected, weighted
 from ..samplers import TaskSpec, rectangles
 from .named_features import kept_features
 from .realistic import drawn_tasks, mean_columns, mean_points
+from .realistic_tables import method_label
 
 # %% ../../nbs/api/860_studies_support.ipynb #e5637702
 HANDLINGS = ("as it is", "oversampled", "weighted", "corrected")
@@ -121,6 +122,27 @@ def _by(rows, key, column, unit="class"):
     "An estimate for each value of a key."
     return {name: mean_points(part, column, unit) for name, part in rows.groupby(key)}
 
+def _unmoved(part, *columns):
+    "Whether paired differences are 0 in every row, and for every class: no answer changed."
+    cells = [cell for column in columns for cell in (column, f"{column}_over_class")]
+    return len(part) > 0 and bool((part[cells].abs() < 1e-12).all(axis=None))
+
+def _alike(part, one, other):
+    "Whether two methods answered alike on every bank, by all that their rows hold."
+    cells = ["lost", "lost_over_class", "poorest", "richest"]
+    a, b = (part[part.method == m].set_index("features")[cells] for m in (one, other))
+    return len(a) > 0 and len(a) == len(b) and bool(((a - b).abs() < 1e-12).all(axis=None))
+
+def _still_gate(id, part):
+    "Why a claim on a head that nothing moved is not judged; \"\" where something did."
+    if id == "S2" and _alike(part, "nearest-prototype", "baseline"):
+        return "rule: Baseline's head does not move, and answers as the nearest prototype does"
+    if id in ("S3", "S4") and _unmoved(part, "gain"):
+        return f"rule: oversampling changes no answer of {method_label(part.method.iloc[0])}"
+    if id == "S5" and _unmoved(part, "gain", "versus_oversampled"):
+        return "rule: neither class weights nor oversampling change an answer of Baseline"
+    return ""
+
 # %% ../../nbs/api/860_studies_support.ipynb #51d52181
 def support_measures(
     rows: pd.DataFrame,  # of `exp_support`
@@ -138,7 +160,8 @@ def support_measures(
              "S4": (handled_by("alpha-tim", "oversampled"), None, "gain"),
              "S5": (handled_by("baseline", "weighted"), None, "versus_oversampled"),
              "S6": (named(wrong, "simpleshot", "alpha-tim"), "method", "lost")}
-    measures = {id: Measure(_by(part, key, column) if key else mean_points(part, column), unit="classes")
+    measures = {id: Measure(_by(part, key, column) if key else mean_points(part, column), unit="classes",
+                            gate=_still_gate(id, part))
                 for id, (part, key, column) in found.items() if len(part)}
     if len(mixed): measures["S7"] = Measure(_by(mixed, "features", "over_middle", "task"), unit="tasks")
     return {id: m for id, m in measures.items() if id not in ("S2", "S6") or len(m.value) == 2}
