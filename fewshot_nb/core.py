@@ -208,7 +208,11 @@ def holm(
 def cache_dir() -> Path:
     "The folder for what is made once: `FEWSHOT_CACHE`, or `~/.cache/fewshot_nb`; made if it is not there."
     folder = Path(os.environ.get("FEWSHOT_CACHE") or Path.home()/".cache/fewshot_nb").expanduser()
-    return writable(folder, "the cache", "set FEWSHOT_CACHE to a folder that you may write to")
+    try: return writable(folder, "the cache", "set FEWSHOT_CACHE to a folder that you may write to")
+    except InputError:
+        with contextlib.suppress(OSError):
+            if os.listdir(folder): return folder  # what is in it can still be read
+        raise
 
 def writable(
     folder,  # a folder, made if it is not there
@@ -335,7 +339,7 @@ def _read_and_note(note, root, stamps) -> str:
     of, newest = content_digest(repr(stamps)), max((t for s in stamps for t in s[2:]), default=0)
     if newest < time.time_ns() - 2_000_000_000:
         whole = dict(of=of, digest=digest, checksum=content_digest(of, digest))
-        with written_whole(note) as part: part.write_text(json.dumps(whole))
+        with contextlib.suppress(InputError), written_whole(note) as part: part.write_text(json.dumps(whole))
     return digest
 
 def _digest_of_file(path) -> str:
@@ -440,15 +444,21 @@ def _others_write(place):
     return True
 
 # %% ../nbs/api/000_core.ipynb #f4d30502
+def _is_quiet() -> bool: return bool(os.environ.get("FEWSHOT_QUIET"))
+
 @contextlib.contextmanager
 def locked(
     path,  # the file to be guarded; the lock is its neighbour `path.lock`
 ):
     "Hold an exclusive lock beside `path` for a block; others wait. The lock ends with the process, however it ends."
-    from filelock import FileLock
+    from filelock import FileLock, Timeout
     path = Path(path)
     lock = FileLock(path.with_name(path.name + ".lock"))
-    try: lock.acquire()
+    try:
+        try: lock.acquire(timeout=2)
+        except Timeout:
+            if not _is_quiet(): print(f"waiting for another process that makes {path.name} ...", file=sys.stderr)
+            lock.acquire()
     except (NotImplementedError, OSError) as e:
         raise InputError(f"The folder {str(path.parent)!r} cannot hold a lock ({e}): choose another folder.") from None
     try: yield
@@ -463,6 +473,10 @@ def made_once(
 ):
     "What the file holds; if it is absent or damaged it is made first, by one process while others wait."
     path = Path(path)
+    if path.exists():
+        with contextlib.suppress(DamagedFile): return read(path)  # files come whole: no lock, also where none can be
+    writable(path.parent, f"the file {path.name}",
+             "choose a folder that you may write to (for the cache: set FEWSHOT_CACHE)")
     with locked(path):
         if path.exists():
             try: return read(path)
@@ -490,8 +504,7 @@ def progress(
 ):
     "A `tqdm` bar over `items`, a line every two seconds at most, silent under `FEWSHOT_QUIET`."
     from tqdm import tqdm
-    quiet = bool(os.environ.get("FEWSHOT_QUIET"))
-    return tqdm(items, desc=desc, total=total, disable=quiet, mininterval=2, **kwargs)
+    return tqdm(items, desc=desc, total=total, disable=_is_quiet(), mininterval=2, **kwargs)
 
 # %% ../nbs/api/000_core.ipynb #d4424610
 def duration_text(

@@ -884,8 +884,9 @@ def _stream(pool, spec, groups, n_tasks, seed, batch, start):
             asked = held[max(0, start - held.start):start + n_tasks - held.start]  # as a table of them says it
             if asked.redraw_rate > .2 and not warned:
                 warned = True
-                warnings.warn(f"{asked.redraw_rate:.1%} of the class counts of {len(asked):,} tasks were drawn again "
-                              f"because a class was too small: the marginals are milder than {spec.marginal}.",
+                of = counted(len(asked), "task")
+                warnings.warn(f"{asked.redraw_rate:.1%} of the class counts of {of} were drawn again because a class "
+                              f"was too small: the marginals are milder than {spec.marginal}.",
                               stacklevel=3)
             parts.append(held[max(0, first - held.start):last - held.start])
         yield parts[0] if len(parts) == 1 else join_tasks(parts)

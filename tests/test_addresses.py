@@ -155,3 +155,12 @@ def test_rows_are_not_merged_into_an_address(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failed = CliRunner().invoke(app, ["merge", "shards", "--to", "s3://bucket/rows"])
     assert "is no folder" in str(failed.exception) and not list(tmp_path.iterdir())
+
+@pytest.mark.parametrize("address, package", [("s3://bucket/x", "s3fs"), ("gs://bucket/x", "gcsfs")])
+def test_a_store_whose_package_is_missing_names_it(address, package, monkeypatch):
+    "It said only: install the package that fsspec names for it."
+    def lacking(*args, **kwargs): raise ImportError(f"Install {package}")
+    def unreachable(address): raise OSError("no network")
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lacking)
+    monkeypatch.setattr(stores, "_from_uri", unreachable)
+    with pytest.raises(InputError, match=f"or `pip install {package}`"): Store(address)

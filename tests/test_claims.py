@@ -486,3 +486,34 @@ def test_rows_judged_as_another_profile_say_so(tmp_path, monkeypatch):
     monkeypatch.setenv("FEWSHOT_JUDGE_ANEW", "1")
     page.judge("generation", {"M2": Measure(1.2)}, profile="paper")
     assert evidence_for("generation/M2").provenance[0] == "rows of profile hours, judged as paper"
+
+def test_a_damaged_file_of_verdicts_is_refused_by_readers_and_set_aside_by_writers(tmp_path):
+    "A run that was killed by a full disk left half a file: every command ended in a traceback, and no run mended it."
+    folder = tmp_path/"exp_beta"/"smoke-omniglot"
+    path = save_verdicts("exp_beta", judged("generation", {"H1": 1.2863}, **PAPER), folder)
+    path.write_bytes(path.read_bytes()[:300])
+    for read in (lambda: evidence.kept_verdicts(out=tmp_path), lambda: evidence._verdicts_beside(folder)):
+        with pytest.raises(InputError, match="The verdicts .* cannot be read: remove the file and run the same"): read()
+    with pytest.warns(UserWarning, match="claims.parquet in .* set aside as"):
+        save_verdicts("exp_beta", judged("generation", {"A1": 292_544}, **PAPER), folder)
+    assert list(evidence.kept_verdicts(out=tmp_path).query("origin != 'committed'").id) == ["A1"]
+    assert [p.name for p in folder.glob("*.aside")] == ["claims.parquet.aside"]
+
+def test_verdicts_that_are_saved_side_by_side_are_all_kept(tmp_path, monkeypatch):
+    "Two processes read the same file, and the second wrote over what the first had added."
+    import threading
+    kept_in, inside, most = evidence._kept_in, [], []
+    def slowly(path):
+        inside.append(1); most.append(len(inside))
+        found = kept_in(path)
+        threading.Event().wait(.2)
+        inside.pop()
+        return found
+    tables = [judged("generation", measures, **PAPER) for measures in ({"H1": 1.28}, {"A1": 292_544}, {"A4": 1})]
+    save_verdicts("exp_beta", tables[0], tmp_path)
+    monkeypatch.setattr(evidence, "_kept_in", slowly)
+    both = [threading.Thread(target=save_verdicts, args=("exp_beta", t, tmp_path)) for t in tables[1:]]
+    for thread in both: thread.start()
+    for thread in both: thread.join()
+    assert max(most) == 1 and sorted(kept_in(tmp_path/"claims.parquet").id) == ["A1", "A4", "H1"]
+    assert not list(tmp_path.glob("claims.*.lock"))  # what is named so would count as evidence

@@ -253,3 +253,20 @@ def test_own_runs_change_no_count(said, tmp_path):
     assert said().startswith(before.rstrip("\n"))
     rows = json.loads(said("--out", "runs/results", "--format", "json"))
     assert [(r["id"], r["profile"]) for r in rows] == [("H1", "smoke")]
+
+
+def test_damaged_verdicts_of_own_runs_are_refused_in_one_sentence(refused, tmp_path):
+    mine = tmp_path/"exp_beta/smoke-omniglot"
+    mine.mkdir(parents=True)
+    (mine/"claims.parquet").write_bytes(b"PAR1 cut short")
+    assert "cannot be read: remove the file" in refused("--out", tmp_path)
+
+
+def test_the_ledger_needs_no_cache(said, ledger, monkeypatch, tmp_path):
+    "Where the committed ledger did not fit, a cache that cannot be written stopped the command."
+    (tmp_path/"file").touch()
+    monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path/"file"/"cache"))
+    monkeypatch.setattr(command, "_read_ledger", lambda path, fingerprint: None)
+    monkeypatch.setattr(command, "_judged_now", lambda fingerprint: dict(
+        fingerprint=fingerprint, colours={}, columns=list(ledger[0]), rows=[list(row.values()) for row in ledger]))
+    assert f"{len({(r['paper'], r['id']) for r in ledger})} claims" in said()

@@ -217,6 +217,40 @@ def test_a_flipped_byte_in_saved_arrays_or_computed_tensors_is_noticed(tmp_path,
         file, = cache.glob("twice-*.safetensors")
         flipped(file, rng.integers(file.stat().st_size), 1 << rng.integers(8))
 
+def test_a_cache_that_can_only_be_read_is_read(cache, monkeypatch, tmp_path):
+    "A warm cache on a read-only disk was refused whole, with all that it held."
+    from fewshot_nb import core
+    x, file = torch.randn(5, 4), tmp_path/"some.txt"
+    file.write_text("some text")
+    os.utime(file, (0, 0))
+    def double(): return computed_once("twice", [x], lambda: dict(y=2*x))["y"]
+    double()
+    def refused(folder, what, remedy): raise InputError(f"Cannot write to the folder {str(folder)!r}: {remedy}.")
+    monkeypatch.setattr(core, "writable", refused)  # root may write anywhere
+    monkeypatch.setattr(core, "locked", None)
+    assert torch.equal(double(), 2*x) and len(core.files_digest(file)) == 32
+    with pytest.raises(InputError, match="Cannot write .*FEWSHOT_CACHE"):
+        computed_once("thrice", [x], lambda: dict(y=3*x))
+    monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path/"empty"))
+    with pytest.raises(InputError, match="set FEWSHOT_CACHE"): core.cache_dir()
+
+def test_who_waits_for_a_lock_says_for_what(tmp_path, monkeypatch, capsys):
+    "A second process stood still for minutes without a word."
+    import threading
+    from fewshot_nb.core import locked
+    monkeypatch.delenv("FEWSHOT_QUIET", raising=False)
+    held = threading.Event()
+    def hold():
+        with locked(tmp_path/"bank.safetensors"):
+            held.set()
+            threading.Event().wait(2.5)
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    with locked(tmp_path/"bank.safetensors"): pass
+    other.join()
+    assert capsys.readouterr().err == "waiting for another process that makes bank.safetensors ...\n"
+
 @pytest.mark.parametrize("name, content, said", [
     ("omniglot.tar.xz", b"just text", "damaged after 0 images"),
     ("images_background.zip", b"just text", "damaged after 0 images")])

@@ -73,8 +73,8 @@ def test_columns_that_pass_for_features(tmp_path, kind):
         (tmp_path/"y.txt").write_text("\n".join(WORDS))
         return features(tmp_path/f"f.{'parquet' if kind == 'parquet' else 'csv'}",
                         labels=tmp_path/"y.txt" if kind[0] == "l" else None).novel
-    with pytest.raises(InputError, match="would take target as a feature, but it is a function of the labels"):
-        read(target=np.arange(400)//50)
+    with pytest.raises(InputError, match="would take kind as a feature, but it is a function of the labels"):
+        read(kind=np.arange(400)//50)
     with pytest.raises(InputError, match="would take image_id as a feature, but it has whole numbers and the name of"):
         read(image_id=shuffled)
     with pytest.warns(UserWarning, match="has an index of pandas in Unnamed: 0: left out") as noted:
@@ -170,6 +170,10 @@ BAD = [
     (["evaluate", "f.npz", "--plot", "p.gif"], "Unknown kind of picture '.gif'"),
     (["evaluate", "f.npz", "short.npz"], "400 rows in f and 399 rows in short"),
     (["evaluate", "f.npz", "g.npz", "--tune"], "--tune has a meaning only for one file"),
+    (["evaluate", "f.npz", "--tasks", "0"], "--tasks 0 must be a whole number, 1 or more."),
+    (["compare", "f.npz", "g.npz", "--queries", "0"], "--queries 0 must be a whole number, 1 or more."),
+    (["evaluate", "f.npz", "--queries", "7"], "take --queries 10, or leave them out with --no-change."),
+    (["evaluate", "f.npz", "--queries", "2000"], "samples left for --queries 2000 when shot=1 are taken from each"),
     (["compare", "f.npz"], "two files or more"), (["compare", "f.npz", "f.npz"], "given twice"),
     (["evaluate", "f.npz", "--out", "bare.npy"], "'bare.npy' is a file: name another"),
     (["evaluate", "blank.npz"], "blank.npz has 1 row without a label (blank): remove them"),
@@ -405,6 +409,24 @@ def test_base_features_that_tasks_are_drawn_from_are_a_leak(tmp_path):
         leaks = [str(w.message) for w in said_so if "leak" in str(w.message)]
         assert [s[:len(told or "")] for s in leaks] == ([told] if told else []), leaks
         assert all("give base features of other classes" in s and "\n" not in s for s in leaks)
+
+def test_a_base_file_gives_one_mean_on_all_three_ways_in(tmp_path):
+    "Of a file with a split its base rows count, and labels are not asked for."
+    from fewshot_nb import evaluate
+    other = numbers(seed=1)
+    np.savez(tmp_path/"f.npz", x=numbers(), y=WORDS)
+    np.savez(tmp_path/"parts.npz", x=other, y=WORDS, split=np.where(np.arange(400) < 200, "base", "novel"))
+    np.savez(tmp_path/"bare.npz", x=other, scale=.5)
+    ask = dict(methods="simpleshot", shots=1, n_tasks=30, n_query=20, change=False)
+    def accuracy(*args, **more): return float(evaluate(*args, **ask, **more).numbers.accuracy.iloc[0])
+    for name, rows in (("parts.npz", other[:200]), ("bare.npz", other*.5)):
+        base = tmp_path/name
+        done = said("evaluate", tmp_path/"f.npz", "--base", base, "--shots", "1", "--tasks", "30", "--queries", "20",
+                    "--methods", "simpleshot", "--no-change", "--format", "json", "--out", tmp_path/f"out-{name}")
+        true = accuracy(numbers(), WORDS, base=rows)
+        assert true != accuracy(numbers(), WORDS)
+        assert accuracy(numbers(), WORDS, base=base) == accuracy(tmp_path/"f.npz", base=base) == true
+        assert json.loads(done.stdout)[0]["accuracy"] == pytest.approx(true)
 
 def test_rows_without_a_base_mean_are_called_so(tmp_path):
     from fewshot_nb import evaluate

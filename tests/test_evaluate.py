@@ -129,7 +129,7 @@ def test_a_corrupt_file_on_the_command_line(tmp_path, suffix, no_work):
         (["--way", "9", "--queries", "18"], "way=9 asks for more classes"),
         (["--shots", "40"], "has 40 samples"), (["--protocol", "joint"], "did you mean disjoint"),
         (["--split", "none.csv"], "no split file"), (["--device", "gpu7"], "gpu7"),
-        (["--queries", "0"], "n_query=0"), (["--tasks", "0"], "n_tasks=0"),
+        (["--queries", "0"], "--queries 0"), (["--tasks", "0"], "--tasks 0"),
         (["--base", "none.npz"], "no file"), (["--tune"], "needs validation classes"),
         (["--methods", "all,zzz"], "Unknown method 'zzz'"), (["--methods", ","], "No method was given"),
         (["--methods", "nowhere:Mine"], "no module 'nowhere'"), (["--way", "0"], "way=0"),
@@ -326,7 +326,7 @@ def test_what_stands_beside_a_method_has_its_settings(tmp_path):
 
 @pytest.mark.parametrize("option", ["--tune", "--calibrate"])
 @pytest.mark.parametrize("classes, rows, words", [
-    (1, 40, r"\(1 class\): way=4 asks for more classes than there are, 1"), (4, 4, r"\(4 classes\): .* n_query=20")])
+    (1, 40, r"\(1 class\): way=4 asks for more classes than there are, 1"), (4, 4, r"\(4 classes\): .* --queries 20")])
 def test_too_few_validation_classes_are_refused_before_the_work(tmp_path, option, classes, rows, words):
     y = np.r_[np.arange(classes*rows)//rows, 8 + np.arange(320)//40]
     np.savez(tmp_path/"f.npz", features=np.random.default_rng(0).normal(size=(len(y), 12)), labels=y,
@@ -571,6 +571,33 @@ def test_the_warning_and_the_table_say_one_share_of_redrawn_counts():
         t = evaluate_features(cloud(per_class=30), methods="simpleshot", shots=1, n_tasks=100)
     share = next(str(w.message) for w in said if "drawn again" in str(w.message)).split()[0]
     assert f"counts drawn again as a class was too small: {share}" in t.tables[0].notes
+
+@pytest.mark.parametrize("size, names, lone", [
+    (1e18, "baseline, ", None), (1e30, "pt-map", None), (1e-30, "pt-map", None), (1e18, None, "nearest-prototype")])
+def test_features_that_a_method_cannot_carry_are_refused_before_any_work(size, names, lone, no_work):
+    "All such methods are named, whichever kind of task comes first; the others take them."
+    b = cloud()
+    b = feature_bank(b.data*np.float32(size), b.labels, "cloud")
+    if lone:
+        assert module._planned_work(b, lone, TaskSpec(5, 1, 15), 9, 0, "cpu", None, True, None, False)
+        return
+    with pytest.raises(InputError, match="cannot carry the features of cloud in float32: the largest") as said:
+        evaluate(b, "all", [TaskSpec(5, 1, 15), TaskSpec(5, 5, 15)], 9)
+    assert names in str(said.value) and str(said.value).endswith("Rescale the features, or name other methods.")
+
+def test_a_folder_that_is_none_is_refused(no_work):
+    with pytest.raises(InputError, match="out=5 names no folder"): evaluate(cloud(), out=5)
+
+def test_counts_that_were_drawn_again_are_told_once():
+    from fewshot_nb.evaluation.backbones import compare_features
+    from fewshot_nb.evaluation.front import evaluate_features
+    b, ask = cloud(per_class=30), dict(methods="simpleshot,nearest-prototype", shots=(1, 5), n_tasks=40)
+    pair = dict(a=b.data, b=b.data + 1)
+    for make in (lambda: evaluate_features(b, images=True, **ask), lambda: compare_features(pair, b.labels, **ask)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            make()
+        assert sum("drawn again" in str(w.message) for w in said) == 1
 
 def test_masked_values_are_refused_like_nan():
     "A mask that hides nothing is taken; a hidden value is no feature."

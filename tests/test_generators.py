@@ -230,3 +230,14 @@ def test_a_card_says_what_the_weights_and_their_row_say(model):
     assert f"| {sum(p.numel() for p in net.parameters()):,} (the paper's" in card
     assert f"{row.steps:,.0f}, {row.images:,.0f} images in all" in card
     assert f'shipped_generator("{model}")' in card and all(f"\n| {k} |" in card for k in ("curve", "cost", "goal"))
+
+def test_a_learning_curve_that_was_cut_short_is_refused_in_one_sentence(tmp_path):
+    "It was a JSONDecodeError, hours into a grid."
+    from fewshot_nb.studies.generation import LearningCurve
+    path = tmp_path/"vae.curve.json"
+    for content in ('{"100": {"di', "", "[1, 2]"):
+        path.write_text(content)
+        with pytest.raises(InputError, match="vae.curve.json' cannot be read: remove it and the checkpoint beside it"):
+            LearningCurve(path)
+    path.write_text('{"100": {"diversity": 0.5}}')
+    assert LearningCurve(path).points == {"100": {"diversity": .5}}

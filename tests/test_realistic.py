@@ -1,16 +1,22 @@
 """What the transductive pages and the Omniglot protocols may say: units, gates, learners; each test fails on a rule
 that once flattered."""
 
+from importlib import resources
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from fewshot_nb.claims.evidence import kept_verdicts
 from fewshot_nb.claims.judge import judge_measures
 from fewshot_nb.core import InputError
+from fewshot_nb.data.features import SHIPPED_FEATURES
 from fewshot_nb.engine.experiment import experiment_names, find_experiment, read_notebook
 from fewshot_nb.engine.results import committed_rows
-from fewshot_nb.studies import omniglot_claims, realistic_claims
-from fewshot_nb.studies.realistic import imbalance_row, realistic_row, rows_by_backbone, shown_features
+from fewshot_nb.studies import noise, omniglot_claims, realistic_claims
+from fewshot_nb.studies.named_features import CROSS_DOMAIN, kept_features
+from fewshot_nb.studies.realistic import (features_content, imbalance_row, realistic_row, rows_by_backbone,
+                                          shown_features)
 from fewshot_nb.studies.realistic_tables import units_table
 
 def rows_of(name, profile):
@@ -152,6 +158,42 @@ def test_mis_set_parameters_are_judged_on_one_grid_over_classes(half, expected):
     assert sweep["V13"].value["TIM"].value == pytest.approx(3) and sweep["V13"].unit == "classes"
     assert judge_measures("alpha_tim", sweep, data="banks", profile="laptop").verdict.item() == expected
 
+def test_networks_are_not_pooled():
+    "Omniglot's sure range answered for Grocery's, which is not told from 0: V13 held for both as one kind."
+    kinds = realistic_claims.rows_by_network(rows_by_backbone(committed_rows("exp_alpha_sweep")))
+    assert {"MobileNet-v1", "our critic"} < {*kinds} and {*kinds["MobileNet-v1"].features} == {"grocery"}
+    lead = realistic_claims.sweep_measures(kinds["MobileNet-v1"])["V13"].value["TIM"]
+    assert lead.low < 0 < lead.value
+    together = realistic_claims.sweep_measures(pd.concat([kinds[k] for k in ("MobileNet-v1", "our critic")]))
+    assert together["V13"].value["TIM"].low > 0
+    kept = kept_verdicts("alpha_tim").query("id == 'V13' and experiment == 'exp_alpha_sweep'")
+    assert not kept.data.str.contains(" and ").any() and "undecided" in set(kept.verdict)
+
+def test_gains_of_shots_that_no_row_pairs_are_not_judged(cells):
+    "V24 added the half widths of two cells of the same classes: [-4.4, 10.2] about a gain of 2.9 never says yes."
+    gains = realistic_claims.realistic_measures(cells)["V24"]
+    assert gains.value is None and gains.remark.startswith("over tasks alone the smallest gain is")
+    verdict = judge_measures("alpha_tim", {"V24": gains}, data="banks", profile="laptop").iloc[0]
+    assert verdict.verdict == "not judged: rule" and "do not pair numbers of shots" in verdict.why
+
+def test_class_noise_of_features_that_hardly_err_judges_no_published_difference():
+    "I8 did not hold, .953 [.948, 1], on the strength of six cells in which SimpleShot errs in 6 % at most."
+    rows, room = committed_rows("exp_intervals"), committed_rows("exp_realistic")
+    alone = noise.noise_measures(rows)["I8"]
+    assert alone.gate.startswith("rule: these features hardly err")
+    both = noise.noise_measures(rows, room)["I8"]
+    assert both.value.low < .9 < both.value.high and "cells of exp_realistic" in both.remark
+    shares = noise.survival_by_cell(noise.leads_with_room(room)).survive
+    assert both.value.low < shares.quantile(.05) and shares.median() < .92
+
+def test_novel_classes_of_our_networks_are_those_of_their_banks():
+    "Rows do not tell them; what one class adds is computed with them."
+    splits = resources.files("fewshot_nb")/"splits"
+    for name, classes in noise._ROOMY.items():
+        if name in SHIPPED_FEATURES: found = len(kept_features(name).novel.labels.unique())
+        else: found = (pd.read_csv(splits/f"{CROSS_DOMAIN[name]}.csv").part == "novel").sum()
+        assert found == classes, name
+
 def test_rows_carry_their_classes():
     "Columns of a row computed now: nothing is left to rows that know tasks only."
     setting = dict(features="grocery", shot=1, method="simpleshot", a=2., tasks=6, tuning_tasks=2, seed=0)
@@ -204,3 +246,59 @@ def test_kept_verdicts_name_unit_and_learner():
     kept = kept_verdicts("alpha_tim")
     kept = kept[kept.experiment.isin(["exp_realistic", "exp_imbalance"])]
     assert set(kept.unit) == {"classes", "banks", "values of a, one bank"}
+
+@pytest.fixture
+def not_kept():
+    "No features that were read before."
+    kept_features.cache_clear()
+    yield
+    kept_features.cache_clear()
+
+def test_the_fingerprint_of_data_passes_over_what_is_absent_only(tmp_path, cache, not_kept):
+    "A truncated file or a cache without room gave the fingerprint of no data at all."
+    (tmp_path/"features").mkdir()
+    none = features_content(tmp_path)
+    damaged = tmp_path/"features"/"grocery_cut.npz"
+    damaged.write_bytes(b"PK\x03\x04 cut short")
+    with pytest.raises(InputError, match="grocery_cut.npz.*cannot be read"): features_content(tmp_path)
+    damaged.unlink()
+    assert features_content(tmp_path) == none
+
+def test_a_cache_that_cannot_be_written_changes_no_fingerprint(tmp_path, cache, not_kept, monkeypatch):
+    "Each of the banks on glyphs was passed over, and the fingerprint was that of an empty list."
+    (tmp_path/"file").touch()
+    monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path/"file"/"cache"))
+    with pytest.raises(InputError, match="set FEWSHOT_CACHE"): features_content("glyphs")
+
+@pytest.fixture
+def not_kept():
+    "No features that were read before."
+    kept_features.cache_clear()
+    yield
+    kept_features.cache_clear()
+
+def test_the_fingerprint_of_data_passes_over_what_is_absent_only(tmp_path, cache, not_kept):
+    "A truncated file or a cache without room gave the fingerprint of no data at all."
+    (tmp_path/"features").mkdir()
+    none = features_content(tmp_path)
+    damaged = tmp_path/"features"/"grocery_cut.npz"
+    damaged.write_bytes(b"PK\x03\x04 cut short")
+    with pytest.raises(InputError, match="grocery_cut.npz.*cannot be read"): features_content(tmp_path)
+    damaged.unlink()
+    assert features_content(tmp_path) == none
+
+def test_a_cache_that_cannot_be_written_changes_no_fingerprint(tmp_path, cache, not_kept, monkeypatch):
+    "Each of the banks on glyphs was passed over, and the fingerprint was that of an empty list."
+    (tmp_path/"file").touch()
+    monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path/"file"/"cache"))
+    with pytest.raises(InputError, match="set FEWSHOT_CACHE"): features_content("glyphs")
+
+def test_that_glyphs_stand_in_is_said_once(tmp_path, cache):
+    "The page asked for the source, its fingerprint asked again, and the same sentence stood there twice."
+    import warnings
+    from fewshot_nb.studies import named_features
+    named_features._tell_stand_in.cache_clear()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert [named_features.feature_source() for _ in range(2)] == ["glyphs"]*2
+    assert len(seen) == 1

@@ -294,6 +294,16 @@ def test_killed_while_a_part_is_written(tmp_path, moment):
     os.utime(litter[0], (0, 0)); new(tmp_path)
     assert not list(tmp_path.glob(".*.part"))
 
+def test_litter_is_swept_up_in_the_folders_of_the_folder_too(tmp_path):
+    "What lay beside checkpoints and sheets was never removed."
+    new(tmp_path)
+    old, young, other = (tmp_path/"checkpoints"/name for name in (".a.pt.1.part", ".a.pt.2.part", "a.pt"))
+    old.parent.mkdir()
+    for file in (old, young, other): file.touch()
+    for file in (old, other): os.utime(file, (0, 0))
+    new(tmp_path)
+    assert not old.exists() and young.exists() and other.exists()
+
 # --- committed evidence
 
 def test_committed_evidence_in_a_checkout_and_in_a_wheel(tmp_path, monkeypatch):
@@ -330,6 +340,28 @@ def test_failure_is_data(tmp_path):
     assert ("SIGKILL" in told.message[1] and told.message[2] == "RuntimeError: no luck at all"
             and "in fragile" in told.cell[2])
     assert r.missing(grid(4)) == [dict(seed=1), dict(seed=2)]
+
+def refuses(setting): raise InputError(f"There is no place {str(setting['place'])!r}: choose another.")
+
+def test_a_failure_names_what_differs_and_says_once_how_to_go_on(tmp_path):
+    "A refusal for a bad place had 1,013 characters: every setting, a line of core.py, and three ways to go on."
+    from fewshot_nb.engine import reproduce
+    keys = ["place", "seed", *"abcdef"]
+    todo = [dict(place="/none", seed=s, **dict.fromkeys("abcdef", 1)) for s in range(3)]
+    with pytest.raises(Failed) as e: compute_grid(todo, refuses, new(tmp_path, keys=keys), jobs=1)
+    told = str(e.value)
+    assert told.startswith("3 of 3 settings failed, first seed=0: There is no place '/none': choose another; the other")
+    assert ".;" not in told and " (in " not in told
+    job = reproduce._what_failed({"exp_t-smoke-0000": f"exp_t: {told}"})
+    assert job == ("1 job failed, first exp_t-smoke-0000: exp_t: 3 of 3 settings failed, first seed=0: There is no "
+                   "place '/none': choose another; run the same command again for what is missing, and see "
+                   "`fewshot_nb logs exp_t-smoke-0000`.")
+
+def test_every_refusal_of_the_package_is_known_by_its_name_in_a_kernel():
+    from fewshot_nb.engine import notebook, pool
+    kinds = {name for f in (ROOT/"fewshot_nb").rglob("*.py") for name in re.findall(
+        r"^class (\w+)\((?:InputError|DamagedFile|NoOmniglotError)\):", f.read_text(encoding="utf-8"), re.M)}
+    assert kinds | {"InputError"} == {*notebook._REFUSALS, pool.Failed.__name__}
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes under /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])

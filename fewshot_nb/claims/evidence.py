@@ -6,18 +6,18 @@
 __all__ = ['save_verdicts', 'kept_verdicts', 'refresh_verdicts', 'provenance_notes']
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #47c997a4
-import functools, json, os, shutil
+import contextlib, functools, json, os, shutil, warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-import pandas as pd, pyarrow.parquet as pq
+import pandas as pd, pyarrow as pa, pyarrow.parquet as pq
 from fastcore.basics import patch
 from .judge import Verdicts, judge_measures
 from .measures import measure_of, measure_text
 from .rules import as_measure
-from ..core import InputError, written_whole
+from ..core import DamagedFile, InputError, locked, written_whole
 from ..engine.experiment import Experiment, OpenExperiment
-from ..engine.results import Results, evidence_folder, part_meta, part_name, plain_value
+from ..engine.results import Results, evidence_folder, part_meta, part_name, plain_value, set_aside
 from ..papers import OWN_CLAIMS, claimant, published_claims
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #e58c5e58
@@ -39,9 +39,18 @@ def _completed(verdicts):
         table[name] = table[name].fillna("") if name in table else ""
     return table
 
+# %% ../../nbs/api/720_claims_evidence.ipynb #6bb836d2
+def _read_verdicts(path):
+    "The table in a file of verdicts; a `DamagedFile` where it is none."
+    try:
+        return pd.read_parquet(path)
+    except (OSError, pa.ArrowException):
+        raise DamagedFile(f"The verdicts {str(path)!r} cannot be read: remove the file and run the same "
+                          "command again.") from None
+
 def _kept_in(path):
     "What a file keeps; words without a measure, as older versions kept them, are passed over."
-    table = pd.read_parquet(path)
+    table = _read_verdicts(path)
     if "measure" not in table:
         return _completed(table.iloc[:0].assign(measure=""))
     return _completed(table[table.measure.fillna("") != ""])
@@ -51,6 +60,19 @@ def _in(table, others, columns):
     "Which rows of a table agree with any row of another in these columns."
     keys = set(others[columns].itertuples(index=False, name=None))
     return pd.Series([k in keys for k in table[columns].itertuples(index=False, name=None)], table.index, dtype=bool)
+
+# %% ../../nbs/api/720_claims_evidence.ipynb #b8749caa
+def _kept_before(path):
+    "What a file keeps that is to be written anew; of a damaged one nothing, it is set aside."
+    try:
+        return _kept_in(path) if path.exists() else None
+    except DamagedFile:
+        warnings.warn(f"{set_aside(path)} in {str(path.parent)!r}: cut short or damaged, set aside as *.aside.")
+
+def _alone_with(path):
+    "A lock on a file of verdicts; committed evidence has none: one person writes it, and locks are no evidence."
+    committed = path.parent.parent == evidence_folder("exp_any").parent
+    return contextlib.nullcontext() if committed else locked(path.with_name(".claims"))
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #d02a7b2d
 def save_verdicts(
@@ -63,14 +85,14 @@ def save_verdicts(
     path = Path(evidence_folder(experiment) if folder is None else folder)/"claims.parquet"
     kept = _completed(verdicts).assign(experiment=experiment)
     kept = kept.drop_duplicates(_KEY, keep="last")
-    if path.exists():
-        old = _kept_in(path)
-        gone = _in(old, kept, _KEY)
-        if instead_of:
-            gone |= _in(old, kept, ["experiment", *instead_of])
-        kept = pd.concat([old[~gone], kept]) if not gone.all() else kept
-    with written_whole(path) as file:
-        kept.sort_values(_KEY, ignore_index=True).to_parquet(file)
+    with _alone_with(path):
+        if (old := _kept_before(path)) is not None:
+            gone = _in(old, kept, _KEY)
+            if instead_of:
+                gone |= _in(old, kept, ["experiment", *instead_of])
+            kept = pd.concat([old[~gone], kept]) if not gone.all() else kept
+        with written_whole(path) as file:
+            kept.sort_values(_KEY, ignore_index=True).to_parquet(file)
     return path
 
 # %% ../../nbs/api/720_claims_evidence.ipynb #03b01c4b
@@ -135,7 +157,7 @@ def refresh_verdicts(
         new = pd.DataFrame(_judged_anew(old.reset_index())).set_index(_KEY).assign(measure=old.measure)
         here = [f"{key[2]}/{key[1]}: {old.verdict[key]} -> {word}"
                 for key, word in new.verdict.items() if old.verdict[key] != word]
-        if here or len(new) < len(pd.read_parquet(path)):
+        if here or len(new) < len(_read_verdicts(path)):
             with written_whole(path) as file:
                 new.reset_index().sort_values(_KEY, ignore_index=True).to_parquet(file)
         changed += here
@@ -161,7 +183,7 @@ def keep(
     target.mkdir(parents=True, exist_ok=True)
     judged = folder/"claims.parquet"
     if judged.is_file():
-        save_verdicts(self.name, pd.read_parquet(judged))  # beside those of other profiles
+        save_verdicts(self.name, _read_verdicts(judged))  # beside those of other profiles
     for file in (f for pattern in files for f in folder.glob(pattern)):
         place = target/file.relative_to(folder)
         place.parent.mkdir(exist_ok=True)

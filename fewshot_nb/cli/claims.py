@@ -6,7 +6,7 @@
 __all__ = ['ledger_fingerprint', 'kept_ledger', 'selected_rows', 'claims_command']
 
 # %% ../../nbs/api/957_cli_claims.ipynb #5fbb8605
-import csv, io, json, os, re, shutil, sys, textwrap
+import contextlib, csv, io, json, os, re, shutil, sys, textwrap
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -64,28 +64,35 @@ def _read_ledger(path, fingerprint):
         return None
 
 # %% ../../nbs/api/957_cli_claims.ipynb #7ea16501
+def _place_in_cache(fingerprint):
+    "Where the cache keeps a ledger; None where nothing can be kept: a ledger can always be judged anew."
+    try: return cache_dir()/f"ledger-{fingerprint}.json"
+    except InputError: return None
+
 def kept_ledger(
     anew: bool = False,  # judge, whatever is kept; a checkout then keeps it beside its committed results
 ) -> tuple[list, dict]:  # rows as dicts, a missing value is None; and verdict -> colour
     "The ledger of the committed evidence: as it was kept, or judged anew where anything has changed."
     fingerprint = ledger_fingerprint()
     committed = experiments_folder()/"results/ledger.json"
-    in_cache = f"ledger-{fingerprint}.json"
     kept = None if anew else _read_ledger(committed, fingerprint)
-    if kept is None and not anew:
-        kept = _read_ledger(cache_dir()/in_cache, fingerprint)
+    if kept is None:
+        place = _place_in_cache(fingerprint)
+        if place and not anew: kept = _read_ledger(place, fingerprint)
     if kept is None:
         print("fewshot_nb: judging every claim anew, this takes some seconds ...", file=sys.stderr)
         kept = _judged_now(fingerprint)
         checkout = experiments_folder().parent == Path(fewshot_nb.__file__).parents[1]
-        _write_ledger(kept, committed if anew and checkout else cache_dir()/in_cache)
+        if anew and checkout: _write_ledger(kept, committed)
+        elif place:
+            with contextlib.suppress(InputError): _write_ledger(kept, place)
     return [dict(zip(kept["columns"], row)) for row in kept["rows"]], kept["colours"]
 
 # %% ../../nbs/api/957_cli_claims.ipynb #606d3104
 def _own_rows(out):
     "Verdicts that own runs left under a folder of results."
     folder = results_root(out)
-    if not any(folder.glob("*/*/claims.*")):
+    if not any(folder.glob("*/*/claims.parquet")):
         raise InputError(f"There are no verdicts under {str(out)!r}: run an experiment first, "
                          "or leave --out away to see the committed ledger.")
     import pandas as pd
@@ -346,7 +353,7 @@ def _print_to_end(text):
 
 def _own_note(out):
     "A word on own runs, which change no count."
-    if not any(results_root(out).glob("*/*/claims.*")): return ""
+    if not any(results_root(out).glob("*/*/claims.parquet")): return ""
     return f"\nYour own runs left verdicts, too; they change no count: fewshot_nb claims --out {out}"
 
 # %% ../../nbs/api/957_cli_claims.ipynb #3fd8e84d

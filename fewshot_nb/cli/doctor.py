@@ -54,8 +54,8 @@ def _gpu():
 # %% ../../nbs/api/958_cli_doctor.ipynb #b7897a9a
 def _cache():
     "Whether the cache can be written to, and how much is in it."
-    from fewshot_nb.core import InputError, cache_dir
-    try: folder = cache_dir()
+    from fewshot_nb.core import InputError, cache_dir, writable
+    try: folder = writable(cache_dir(), "the cache", "what it lacks is made anew each time, or refused")
     except InputError as e: return "cache", "broken", str(e), "export FEWSHOT_CACHE=SOME/FOLDER"
     files = [p for p in folder.rglob("*") if p.is_file()]
     return "cache", "ok", f"{folder}: {len(files)} files, {sum(p.stat().st_size for p in files)/1e6:.0f} MB", ""

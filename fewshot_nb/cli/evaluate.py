@@ -7,13 +7,25 @@ __all__ = ['evaluate_command', 'Shown', 'specs_asked', 'refuse_output', 'show_ta
            'whole_numbers', 'shots_asked', 'compare_command', 'compare_files']
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #cf53d818
-import contextlib, sys
+import contextlib, re, sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Optional
 import typer
+from fastcore.basics import patch
 from typer.core import TyperCommand
 from ..core import InputError, choose, folded, peak_memory
+
+# %% ../../nbs/api/955_cli_evaluate.ipynb #f83bb4e1
+def _by_options(sentence) -> str:
+    "A refusal with options in place of arguments: `n_query=7` becomes --queries 7, `x=y (--z)` becomes --z."
+    sentence = re.sub(r"\b\w+=\S+ \((--[^()]+)\)", r"\1", sentence)
+    sentence = sentence.replace("give y, one label for each row (in the shell --labels FILE)",
+                                "give a file of them with --labels")
+    for name, option in dict(n_query="--queries", n_tasks="--tasks").items():
+        sentence = re.sub(rf"\b{name}='?(\w+)'?", rf"{option} \1", sentence)
+        sentence = re.sub(rf"\b{name}\b", option, sentence)
+    return sentence
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #82021906
 class SeveralValues(TyperCommand):
@@ -45,6 +57,17 @@ class SeveralValues(TyperCommand):
         if option == "--shots": return not set(value) - set("0123456789,-") and value[:1].isdigit()
         from fewshot_nb.data.features import SHIPPED_FEATURES
         return Path(value).suffix not in self.files and value not in SHIPPED_FEATURES
+
+# %% ../../nbs/api/955_cli_evaluate.ipynb #e963ff8f
+@patch
+def invoke(self: SeveralValues,
+    ctx,  # typer's context
+):
+    "Run the command; what it refuses is said by the names of options."
+    try: return TyperCommand.invoke(self, ctx)
+    except InputError as e:
+        e.args = _by_options(str(e)),
+        raise
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #opt-tasks
 _Shots = Annotated[list[str], typer.Option(
@@ -89,7 +112,8 @@ _Files = Annotated[list[Path], typer.Argument(
     help="npz, npy, csv, parquet, safetensors or pt with features and labels, or features that come with the package: "
          "tiny-tiered-rn12, caltech101-own-rn12 or -rn18. Several files are compared.")]
 _Labels = Annotated[Optional[Path], typer.Option(help="A file with the labels of all rows: npy, txt, csv or pt.")]
-_Base = Annotated[Optional[Path], typer.Option(help="A file with base features, to centre on.")]
+_Base = Annotated[Optional[Path], typer.Option(
+    help="A file with base features, to centre on; of one with a split the base classes.")]
 _Out = Annotated[Optional[str], typer.Option(
     help="Folder for rows, table and picture, or s3://...; default: in runs/, named after FEATURES.",
     show_default=False)]
@@ -491,8 +515,10 @@ def _save_drops(table, path):
 # %% ../../nbs/api/955_cli_evaluate.ipynb #1e436206
 def _show_tables(rows, data, asked):
     "What was asked for, on the screen."
+    from fewshot_nb.evaluation.evaluate import redraws_were_told
     from fewshot_nb.evaluation.front import Evaluation
-    show_table(Evaluation(rows, data.novel, asked.shown.sort, asked.images), asked.shown)
+    with redraws_were_told(): found = Evaluation(rows, data.novel, asked.shown.sort, asked.images)
+    show_table(found, asked.shown)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #633d7d07
 def compare_command(
@@ -548,21 +574,21 @@ def compare_files(
 
 def _show_comparison(found, out, methods, specs, tasks, seed, device, shown):
     "Rows of all backbones, and their comparison."
-    import pandas as pd
-    from fewshot_nb.evaluation.backbones import Comparison
-    from fewshot_nb.evaluation.evaluate import evaluate
-    try: rows = [evaluate(f, methods, specs, tasks, seed, device, out=out/"rows") for f in found.values()]
+    from fewshot_nb.evaluation.backbones import comparison_of, rows_of_backbones
+    try: rows = rows_of_backbones(found, methods, specs, tasks, seed, device, out/"rows")
     except KeyboardInterrupt:
         _end_with_what_is_there(out, [f.novel for f in found.values()], shown)
-    labels = next(iter(found.values())).novel.labels
-    show_table(Comparison(pd.concat(rows, ignore_index=True), labels, list(found)), shown)
+    show_table(comparison_of(found, rows), shown)
     tell(f"\n{sum(map(len, rows)):,} rows in {out/'rows'}", shown)
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #named
 def _named(files) -> dict:
-    "Each file under a name of its own: its stem, or its last folder and stem."
+    "Each file under a name of its own: its stem; its last folder and stem, or name; else the whole path."
     if len(files) < 2: raise InputError("A comparison needs two files or more: write fewshot_nb compare A.npz B.npz.")
-    names = [f.stem for f in files]
-    if len(set(names)) < len(names): names = [f"{f.absolute().parent.name}/{f.stem}" for f in files]
-    if len(set(names)) < len(names): raise InputError(f"{files[0].name} is given twice: name two different files.")
+    places = [f.expanduser().resolve() for f in files]
+    twice = next((f for f, place in zip(files, places) if places.count(place) > 1), None)
+    if twice is not None: raise InputError(f"{twice.name} is given twice: name two different files.")
+    for named in (lambda p: p.stem, lambda p: f"{p.parent.name}/{p.stem}", lambda p: f"{p.parent.name}/{p.name}", str):
+        names = [named(f.expanduser().absolute()) for f in files]
+        if len(set(names)) == len(names): break
     return dict(zip(names, files))

@@ -164,10 +164,9 @@ def _committed(folder) -> tuple:
     from collections import Counter
     from fewshot_nb.engine.experiment import one_core
     from fewshot_nb.papers import OWN_CLAIMS, PAPERS
-    import pyarrow.parquet as pq
     judged, lines = folder/"claims.parquet", {}
     table = dict(paper=[], profile=[], verdict=[])
-    if judged.is_file(): table = pq.ParquetFile(judged).read(columns=list(table)).to_pydict()
+    if judged.is_file(): table = _columns_of(judged, list(table))
     verdicts = Counter(zip(table["profile"], table["verdict"]))
     for path in sorted(p for p in folder.glob("*.parquet") if p != judged):
         for profile, data, n, made, seconds in _parts_of(path):
@@ -179,6 +178,14 @@ def _committed(folder) -> tuple:
     return (PAPERS | OWN_CLAIMS)[paper[0][0]] if paper else _NO_CLAIM, lines
 
 # %% ../../nbs/api/960_cli_main.ipynb #cd545dc2
+def _columns_of(path, names) -> dict:
+    "Columns of committed verdicts as lists."
+    import pyarrow as pa, pyarrow.parquet as pq
+    try: return pq.ParquetFile(path).read(columns=names).to_pydict()
+    except (OSError, pa.ArrowException):
+        raise InputError(f"The verdicts {str(path)!r} cannot be read: remove the file and run the same command "
+                         "again.") from None
+
 def _parts_of(path):
     "Profile, data, number of rows, provenance and time of the rows in one committed file."
     from collections import Counter

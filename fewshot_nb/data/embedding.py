@@ -6,7 +6,7 @@
 __all__ = ['PART', 'images_in', 'parts_of_images', 'backbone_from', 'embed_folder']
 
 # %% ../../nbs/api/135_data_embedding.ipynb #80a1dfa2
-import difflib, importlib, os, re, shutil, sys, traceback, warnings
+import contextlib, difflib, importlib, os, re, shutil, sys, traceback, warnings
 from functools import partial
 from pathlib import Path
 import numpy as np, torch
@@ -198,6 +198,21 @@ def _open_clip(name, weights):
     if isinstance(weights, dict): _load(model, weights, name)
     return model.visual, transform
 
+# %% ../../nbs/api/135_data_embedding.ipynb #9d9842de
+def _failed(model, error, what="") -> InputError:
+    "The refusal of a model of the user's that raised an error."
+    file = getattr(sys.modules.get(model.partition(":")[0]), "__file__", None)
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    at = f" (line {lines[-1]} of {Path(file).name})" if lines else ""  # of the user's file, not one inside torch
+    return InputError(f"{model} failed with {type(error).__name__}{what}: {_first(error)}{at}: mend it.")
+
+@contextlib.contextmanager
+def _failures_told(model, what):
+    "Within it an error of the model's code is told with the image that it came from."
+    try: yield
+    except (InputError, torch.cuda.OutOfMemoryError): raise
+    except Exception as e: raise _failed(model, e, f" on {what}") from e
+
 # %% ../../nbs/api/135_data_embedding.ipynb #265a5515
 def _own(module, name, weights=None):
     "What a function of the user's returns: a module, or a pair of module and transform."
@@ -208,11 +223,7 @@ def _own(module, name, weights=None):
         meant = f"did you mean {near[0]}:{name}" if near else "check module and function"
         raise InputError(f"The model {module}:{name} cannot be imported ({str(e).rstrip('.')}): {meant}.") from None
     try: made = function()
-    except Exception as e:
-        frames = traceback.extract_tb(e.__traceback__)  # the last line of the user's file, not one inside torch
-        at = ([f for f in frames if f.filename == sys.modules[module].__file__] or frames)[-1]
-        raise InputError(f"{module}:{name} failed with {type(e).__name__}: {_first(e)} (line {at.lineno} of "
-                         f"{Path(at.filename).name}): mend it.") from e
+    except Exception as e: raise _failed(f"{module}:{name}", e) from e
     model, transform = made if isinstance(made, tuple) else (made, None)
     if not isinstance(model, nn.Module):
         raise InputError(f"{module}:{name} returned {type(model).__name__}: return a torch module, or (module, "
@@ -272,7 +283,7 @@ def embed_folder(
     paths, labels = images_in(folder)
     folder, split = Path(folder).expanduser(), own_split(folder, split)
     refuse_left_out(files_in(folder), paths, repr(str(folder)), split and read_split(split), skip_broken,
-                    ", or leave it out with --skip-broken")
+                    ", or leave it out with skip_broken=True (--skip-broken)")
     labels, parts_of = parts_of_images(paths, labels, split)
     out = Path(out).expanduser()
     if out.suffix != ".npz": raise InputError(f"out={out.name!r} must end in .npz: name such a file.")
@@ -291,7 +302,7 @@ def embed_folder(
     with progress(total=len(paths), desc="images") as bar:
         for start in range(0, len(paths), PART):
             some = paths[start:start + PART]
-            make = partial(_embedded, backbone, transform, folder, some, batch, on)
+            make = partial(_embedded, backbone, transform, folder, some, batch, on, str(model))
             x.append(made_once(parts/f"{start:08}.npz", partial(_read_part, n=len(some)), _write_part, make))
             bar.update(len(some))
     columns |= _learned_mean(model, parts_of) | origin
@@ -328,7 +339,8 @@ def _can_be_read(folder, paths, skip_broken) -> np.ndarray:
     images, where = list(decoded(files, most=float("inf"))), repr(str(folder))
     read = np.array([not r.why for r in images])
     if broken := told_broken(images, where):
-        if not skip_broken: raise InputError(f"{broken}: mend or remove them, or leave them out with --skip-broken.")
+        if not skip_broken: raise InputError(
+            f"{broken}: mend or remove them, or leave them out with skip_broken=True (--skip-broken).")
         if not read.any(): raise InputError(f"{broken}: there is nothing to embed.")
         warnings.warn(f"{broken}; they are left out.")
     tell_converted(images, where)
@@ -354,13 +366,26 @@ def _read_part(file, n):
     return x
 
 # %% ../../nbs/api/135_data_embedding.ipynb #1598cb91
-def _embedded(backbone, transform, folder, paths, batch, on):
-    "The features of some images."
+def _embedded(backbone, transform, folder, paths, batch, on, model):
+    "The features of some images; an image that the model's code fails on is named."
+    def shown(path):
+        image = _image(folder/path)
+        with _failures_told(model, f"{path!r}, {image.width} x {image.height} pixels"): return transform(image)
     found = []
     for start in range(0, len(paths), batch):
-        shown = torch.stack([transform(_image(folder/p)) for p in paths[start:start + batch]])
-        with torch.inference_mode(): found.append(backbone(shown.to(on)).flatten(1).float().cpu().numpy())
+        some = paths[start:start + batch]
+        inputs = [shown(p) for p in some]
+        told = f"{some[0]!r}{' and those after it'*(len(some) > 1)}, shown as {_shape_of(inputs[0])}"
+        with _failures_told(model, told), torch.inference_mode():
+            x = backbone(torch.stack(inputs).to(on)).flatten(1).float().cpu()
+        bad = [p for p, good in zip(some, x.isfinite().all(1).tolist()) if not good]
+        if bad: raise InputError(f"{model} gave NaN or infinite features for {bad[0]!r}, and so for {len(bad)} of "
+                                 f"{len(some)} images of this batch: mend the model, or take the image out.")
+        found.append(x.numpy())
     return np.concatenate(found)
+
+# %% ../../nbs/api/135_data_embedding.ipynb #3d85c51c
+def _shape_of(x) -> str: return f"an input of shape {tuple(x.shape)}" if hasattr(x, "shape") else type(x).__name__
 
 def _image(path):
     "An image in colours."

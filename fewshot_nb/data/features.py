@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FEATURE_NAMES', 'FEATURE_FILES', 'SHIPPED_FEATURES', 'PARTS', 'feature_bank', 'feature_table', 'sound_labels',
            'tell_like_names', 'shipped_features', 'feature_arrays', 'labels_in_file', 'disjoint_split', 'class_list',
-           'read_split', 'Features', 'features', 'features_of_arrays', 'tell_repeats', 'tell_leak']
+           'read_split', 'Features', 'features', 'features_of_arrays', 'tell_repeats', 'tell_leak', 'mean_of_base_file']
 
 # %% ../../nbs/api/125_data_features.ipynb #7426d3e7
 import csv, difflib, io, pickle, re, warnings
@@ -45,8 +45,9 @@ def feature_table(
     "Features as a tensor of float32 or float64 on the CPU, all finite; else an `InputError`."
     x = numeric_tensor(features, f"The features of {source}").cpu()
     if x.ndim != 2 or 0 in x.shape:
+        flat = ": flatten each sample, x.reshape(len(x), -1), or average over the other axes" if x.ndim > 2 else ""
         raise InputError(f"The features of {source} must be a table with a row for each sample, (n, dim), "
-                         f"but their shape is {tuple(x.shape)}.")
+                         f"but their shape is {tuple(x.shape)}{flat}.")
     x = x if x.dtype == torch.float64 else x.float()
     bad = (~x.isfinite().all(1)).nonzero()[:, 0]
     if len(bad):
@@ -134,7 +135,8 @@ def tell_like_names(
 
 # %% ../../nbs/api/125_data_features.ipynb #7ed22caf
 # our name -> the names that files use for it
-FEATURE_NAMES = dict(features=("features", "embeddings", "x"), labels=("labels", "label", "y", "targets"),
+FEATURE_NAMES = dict(features=("features", "embeddings", "x"),
+                     labels=("labels", "label", "y", "targets", "target", "class", "classes"),
                      base=("base_features", "base"), split=("split", "part"), scale=("scale",),
                      images=("paths", "names", "files", "filenames"))
 _KNOWN = {k for names in FEATURE_NAMES.values() for k in names}
@@ -148,11 +150,25 @@ def _csv(path): return _columns(_read_table(path), path.name)
 def _read_table(path):
     "A CSV file as a data frame. A class may be called NA, None or nan: among words only an empty field is no label."
     import pandas as pd
-    t = pd.read_csv(path)
+    how = dict(encoding=_encoding(path))
+    _refuse_other_marks(list(pd.read_csv(path, nrows=0, **how)), path)
+    t = pd.read_csv(path, **how)
     words = [c for c in t if str(c).lower() in FEATURE_NAMES["labels"] and not pd.api.types.is_numeric_dtype(t[c])]
     if not words and t.shape[1] == 1 and not pd.api.types.is_numeric_dtype(t.iloc[:, 0]): words = list(t)
-    if words: t[words] = pd.read_csv(path, usecols=words, keep_default_na=False, na_values=[""])
+    if words: t[words] = pd.read_csv(path, usecols=words, keep_default_na=False, na_values=[""], **how)
     return t
+
+# %% ../../nbs/api/125_data_features.ipynb #3bf51e13
+def _encoding(path) -> str:
+    "UTF-8, or UTF-16 where a file begins with its mark."
+    with open(path, "rb") as f: return "utf-16" if f.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+
+def _refuse_other_marks(head, path):
+    "Refuse a table whose columns are not separated by commas."
+    for mark, word in {";": "semicolons", "\t": "tabs"}.items():
+        if len(head) == 1 and mark in str(head[0]):
+            raise InputError(f"{path.name!r} separates its columns by {word}: save it with commas between columns, "
+                             "and points in decimals.")
 
 # %% ../../nbs/api/125_data_features.ipynb #07fcf715
 def _npz(path):
@@ -230,9 +246,11 @@ def _feature_columns(t, labels, source):
     if named: raise InputError(
         f"{source} would take {_listed(named)} as a feature, but it has whole numbers and the name of an identifier: "
         "take the column out, or rename it if it is a feature.")
+    drop = f"leave out what is none, with table.drop(columns={[names[i] for i in whole[:3]]})"
+    if labels is None: drop = "rename what holds the labels to label, leave out what is no feature"
     if whole and mixed: warnings.warn(
         f"{source} has whole numbers in {_listed(names[i] for i in whole)} among real ones, all taken as features: "
-        f"leave out what is none, with table.drop(columns={[names[i] for i in whole[:3]]}).")
+        f"{drop}.")
     return np.delete(a, unnamed, axis=1)
 
 # %% ../../nbs/api/125_data_features.ipynb #d365b0dd
@@ -308,6 +326,7 @@ def _refuse_other_files(path):
 def feature_arrays(
     path,  # *.npz, *.npy, *.csv, *.parquet, *.safetensors, *.pt, or one of `SHIPPED_FEATURES`
     labels=None,  # a file with a label for each row: *.npy, *.txt, *.csv, *.pt; default: in `path`, or beside an *.npy
+    y=None,  # (n,) labels in memory, where there are none in a file
 ) -> dict:  # name -> array, for the names in `FEATURE_NAMES` that the file has
     "What a file of features holds, under the names in `FEATURE_NAMES`."
     if not isinstance(labels, (str, Path, type(None))):
@@ -317,19 +336,28 @@ def feature_arrays(
         raise InputError(f"{str(path)!r} is a folder, not a file of features: "
                          "make one of its images with fewshot_nb embed.")
     _refuse_other_files(path)
+    guess = ("features", "labels") if labels is None and y is None else ("features",)
+    found, rest = _under_our_names(_content(path), path.name, guess)
+    if path.suffix.lower() in (".csv", ".parquet"): _tell_left_out(rest, path.name)
+    labels = labels or (_labels_beside(path) if "labels" not in found else None)
+    if labels: found["labels"] = labels_in_file(labels)
+    if y is not None and "labels" in found:
+        raise InputError(f"{path.name} has labels of its own, and others were given beside it: leave y out, or load "
+                         "its features.")
+    if y is not None: found["labels"] = y
+    if hasattr(found.get("features"), "select_dtypes"):
+        found["features"] = _feature_columns(found["features"], found.get("labels"), path.name)
+    return found
+
+# %% ../../nbs/api/125_data_features.ipynb #8ed16082
+def _content(path) -> dict:
+    "What a file holds, under the names in it."
     if not path.is_file(): raise InputError(f"There is no file {str(path)!r}: check the path.")
-    try: found = _READERS[path.suffix.lower()](path)
+    try: return _READERS[path.suffix.lower()](path)
     except InputError: raise
     except Exception as e:  # each format has its own errors for a broken file
         raise InputError(f"{str(path)!r} cannot be read as a {path.suffix} file ({_first_line(e)}): it may be cut "
                          "or of another kind, or hold Python objects; save plain arrays again.") from None
-    found, rest = _under_our_names(found, path.name, guess=("features",) if labels else ("features", "labels"))
-    if path.suffix.lower() in (".csv", ".parquet"): _tell_left_out(rest, path.name)
-    labels = labels or (_labels_beside(path) if "labels" not in found else None)
-    if labels: found["labels"] = labels_in_file(labels)
-    if hasattr(found.get("features"), "select_dtypes"):
-        found["features"] = _feature_columns(found["features"], found.get("labels"), path.name)
-    return found
 
 # %% ../../nbs/api/125_data_features.ipynb #93023298
 def _under_our_names(found, source, guess=("features", "labels")) -> tuple:
@@ -338,7 +366,8 @@ def _under_our_names(found, source, guess=("features", "labels")) -> tuple:
     ours = {}
     for name, theirs in FEATURE_NAMES.items():
         there = [t for t in theirs if t in found]
-        if len(there) > 1 and len({_digest(found[t]) for t in there}) > 1:
+        if name == "labels" and there: there = _of_each_row(there, found, ours.get("features"))
+        if len(there) > 1 and not _say_the_same([found[t] for t in there], name):
             raise InputError(f"{source} has different {name} under two names, {there[0]} and {there[1]}: "
                              "keep one of them.")
         if there: ours[name] = found[there[0]]
@@ -347,14 +376,32 @@ def _under_our_names(found, source, guess=("features", "labels")) -> tuple:
         if what not in ours and (name := _guessed(what, rest, ours, source)) is not None: ours[what] = rest.pop(name)
     return ours, rest
 
+# %% ../../nbs/api/125_data_features.ipynb #4c3b69ed
+def _of_each_row(names, found, features) -> list:
+    "Of names for labels those with an entry for each row: `classes` may be the list of the classes' names."
+    n = np.shape(features)[:1] or np.shape(found[names[0]])[:1]
+    return [name for name in names if np.shape(found[name])[:1] == n] or names
+
+def _say_the_same(arrays, name) -> bool:
+    "Whether arrays are equal; labels also where one has words for the other's numbers."
+    if len({_digest(a) for a in arrays}) == 1: return True
+    if name != "labels": return False
+    try: labels = [sound_labels(a, name) for a in arrays]
+    except InputError: return False
+    if len({a.dtype.kind == "U" for a in labels}) < 2: return False  # other numbers for a class are other labels
+    pairs = len(set(zip(*(a.tolist() for a in labels))))
+    return all(len(set(a.tolist())) == pairs for a in labels)
+
 # %% ../../nbs/api/125_data_features.ipynb #22582c1a
 def _guessed(what, arrays, ours, source):
     "The name of the only array that can be the features or the labels, or None; several are refused by name."
     rows = None if what == "features" else len(ours["features"]) if np.ndim(ours.get("features", 0)) else 0
     fit = [name for name, a in arrays.items() if _may_be(a, rows)]
     if len(fit) < 2: return fit[0] if fit else None
-    there = ", ".join(f"{name} {tuple(arrays[name].shape)}" for name in fit)
-    raise InputError(f"{source} has several arrays that may be the {what}, {there}: call the right one {what}.")
+    there, stack = _listed(f"{name} {tuple(arrays[name].shape)}" for name in fit), ""
+    if what == "features" and "labels" not in ours:  # as where a dict of classes was saved
+        stack = ", or stack them where each holds a class, and add labels"
+    raise InputError(f"{source} has several arrays that may be the {what}, {there}: call the right one {what}{stack}.")
 
 def _may_be(array, rows) -> bool:
     "Whether an array may hold features (rows is None), or the labels of so many rows."
@@ -386,10 +433,19 @@ def labels_in_file(
     except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as e:
         if isinstance(e, InputError): raise
         raise InputError(f"The labels in {path.name!r} cannot be read ({_first_line(e)}): save them again.") from None
-    named = [c for c in table if c in FEATURE_NAMES["labels"]] or (list(table) if table.shape[1] == 1 else [])
-    if not named:
+    named = [c for c in table if c in FEATURE_NAMES["labels"]]
+    if not named and table.shape[1] > 1:
         raise InputError(f"{path.name!r} has the columns {', '.join(table)}: call the one with the labels labels.")
-    return table[named[0]].to_numpy()
+    return table[named[0]].to_numpy() if named else _below_head(table, path)
+
+# %% ../../nbs/api/125_data_features.ipynb #7db07724
+def _below_head(table, path) -> np.ndarray:
+    "The only column of a table; its head is no label."
+    head, values = table.columns[0], table.iloc[:, 0]
+    if _is_number(head) or head in set(values.astype(str).str.lower()):
+        raise InputError(f"The first line of {path.name!r} was taken as the head of its column, but is {head!r}, a "
+                         "label: write labels above it.")
+    return values.to_numpy()
 
 def _first_line(error) -> str:
     said = (str(error).splitlines() or [type(error).__name__])[0].split(". ")[0].rstrip(".")
@@ -438,9 +494,12 @@ _COLUMNS = dict(name=("class", "wnid"), part=("part", "split"),  # what lists of
                 group=("group", "superclass", "superclass_wnid"))
 
 def class_list(
-    split,  # "grocery", "caltech101", "mini_imagenet", or a CSV file with the columns class and part
+    split,  # "grocery", "caltech101", "mini_imagenet", a CSV file with the columns class and part, or such a dict
 ) -> tuple:  # (class -> "base", "validation" or "novel"; class -> its group, empty where the list has none)
     "A class-disjoint split, one row a class, and the super-class of each."
+    if isinstance(split, dict): return _checked(split.items(), "the split"), {}
+    if not isinstance(split, (str, Path)):
+        raise InputError(f"split is of type {type(split).__name__}: give a CSV file, or a dict from class to part.")
     path = Path(split).expanduser()
     if path.suffix.lower() != ".csv":
         path = Path(str(resources.files("fewshot_nb")))/"splits"/f"{choose(str(split), _SPLITS, 'split')}.csv"
@@ -506,7 +565,7 @@ class Features:
 def features(
     path,  # *.npz, *.npy, *.csv, *.parquet, *.safetensors or *.pt with features and labels
     split=None,  # "grocery", "caltech101", a CSV file (class, part); default: the file's `split`, or all are novel
-    base=None,  # a file with base features, to centre on; default: those in the file, or of the base classes
+    base=None,  # a file with base features, as for `mean_of_base_file`; default: those in the file, or of base classes
     labels=None,  # a file with the labels, where they are in another
 ) -> Features:
     "Read, check and divide a file of features."
@@ -522,8 +581,8 @@ def features_of_arrays(
     "Check and divide features that lie in memory."
     for key in ("features", "labels"):
         if key not in found:
-            remedies = [f"name an array or column {' or '.join(FEATURE_NAMES[key])}"]
-            if key == "labels": remedies.append("give a file of them with --labels")
+            remedies = [f"name an array or column {' or '.join(FEATURE_NAMES[key][:3])}"]
+            if key == "labels": remedies.append("give y, one label for each row (in the shell --labels FILE)")
             raise InputError(f"{name} has no {key}: {', or '.join(remedies[name.endswith('.npy'):])}.")
     bank = feature_bank(found["features"], found["labels"], name, found.get("scale", 1.))
     tell_repeats(bank)
@@ -552,14 +611,19 @@ def tell_leak(
         f"{shared:,} of {bank.n:,} rows of {bank.source} that tasks are drawn from are base features too, which is a "
         "leak: the mean to centre on has seen the queries; give base features of other classes, or leave base out.")
 
+# %% ../../nbs/api/125_data_features.ipynb #d617dabc
 def _split_inside(found, bank, name):
     "The split that a file carries with its rows, or None."
     if "split" not in found: return None
-    column = np.asarray(found["split"])
-    if column.shape != (bank.n,):
-        raise InputError(f"{name} has {bank.n} features but {len(column) if column.ndim else 1} entries in split: "
+    return _split_of_rows(found["split"], [bank.names[c] for c in bank.labels], bank.n, name)
+
+def _split_of_rows(column, classes, n, name):
+    "The part of each class, from one for each row."
+    column = np.asarray(column)
+    if column.shape != (n,) or len(classes) != n:
+        raise InputError(f"{name} has {n} features but {len(column) if column.ndim else 1} entries in split: "
                          "give one for each row.")
-    return _checked(zip([bank.names[c] for c in bank.labels], column.tolist()), name)
+    return _checked(zip(classes, column.tolist()), name)
 
 # %% ../../nbs/api/125_data_features.ipynb #78673c07
 def _divided(bank, parts, found, base, name):
@@ -577,12 +641,13 @@ def _divided(bank, parts, found, base, name):
 # %% ../../nbs/api/125_data_features.ipynb #18b6ec19
 def _base_mean(found, base, bank, base_bank):
     "The mean of base features from the first place that has them, or None."
-    if base is not None:
-        rows, scale = _rows_of_base_file(base)
-    elif "base" in found:
-        rows = feature_table(found["base"], f"base of {bank.source}")
-        scale = _scale(found.get("scale", 1.), bank.source)
-    else: return None if base_bank is None else base_bank.data.mean(0)
+    if base is not None: return mean_of_base_file(base, bank)
+    if "base" not in found: return None if base_bank is None else base_bank.data.mean(0)
+    rows = feature_table(found["base"], f"base of {bank.source}")
+    return _mean_of_base_rows(rows, _scale(found.get("scale", 1.), bank.source), bank)
+
+def _mean_of_base_rows(rows, scale, bank):
+    "Their mean in double precision; rows that do not go with the bank are refused or told."
     tell_leak(bank, rows*scale if scale != 1 else rows)
     if rows.shape[1] != bank.shape[0]:
         raise InputError(f"The base features have {rows.shape[1]} dimensions, but the features of {bank.source} have "
@@ -593,10 +658,25 @@ def _base_mean(found, base, bank, base_bank):
     return mean
 
 # %% ../../nbs/api/125_data_features.ipynb #aa07ccf9
-def _rows_of_base_file(base):
-    "Features and scale of a file with base features."
+def mean_of_base_file(
+    base,  # a file with base features; where it has a `split`, its base classes count, else all rows
+    bank: Bank,  # whose features will be centred on it
+) -> Float[torch.Tensor, "dim"]:
+    "The mean of the base features in a file; they need no labels."
     other, name = feature_arrays(base), Path(base).name
-    rows = other.get("features", other.get("base"))
+    if "features" in other and "split" in other: rows = _rows_of_base_part(other, name)
+    else: rows = other.get("features", other.get("base"))
     if rows is None:
         raise InputError(f"{name} has no features: name an array or column {' or '.join(FEATURE_NAMES['features'])}.")
-    return feature_table(rows, name), _scale(other.get("scale", 1.), name)
+    return _mean_of_base_rows(feature_table(rows, name), _scale(other.get("scale", 1.), name), bank)
+
+def _rows_of_base_part(other, name):
+    "The rows of the base classes; of a file whose split has none the base features that it names as such."
+    rows = np.arange(len(other["features"]))
+    classes = sound_labels(other["labels"], name).tolist() if "labels" in other else rows.tolist()
+    parts = _split_of_rows(other["split"], classes, len(rows), name)
+    here = np.array([parts[str(c)] == "base" for c in classes])
+    if here.any(): return feature_table(other["features"], name)[here]
+    if "base" in other: return other["base"]
+    raise InputError(f"The split of {name} has no base (or train) classes: there is nothing to centre on; "
+                     "give a file with base features, or leave base out.")

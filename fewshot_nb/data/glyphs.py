@@ -16,7 +16,7 @@ from PIL import Image, ImageFont
 from scipy import ndimage
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
-from ..core import InputError, choose, content_digest
+from ..core import InputError, choose, content_digest, progress
 from .bank import Bank, cached_bank
 from .omniglot import DRAWERS, SIDE, check_side, grey_levels, in_part, shrink
 
@@ -244,6 +244,14 @@ def _plain(codes) -> np.ndarray:
     "The font of most drawers for each character: DejaVu Sans, or STIX for what that lacks."
     return np.where(_has("DejaVuSans", codes), "DejaVuSans", "STIXGeneral")
 
+# %% ../../nbs/api/110_data_glyphs.ipynb #916c043e
+def _pieces(codes, plain, fonts, chunk):
+    "What is thinned at a time: `(font, whether it is their own, places in `codes`)`."
+    for font, own in itertools.product(fonts, (True, False)):
+        mine = np.flatnonzero(_has(font, codes) & ((plain == font) == own))
+        for part in np.split(mine, range(chunk, len(mine), chunk)):
+            if len(part): yield font, own, part
+
 # %% ../../nbs/api/110_data_glyphs.ipynb #901f6a40
 def skeletons(
     codes,  # Unicode code points of the characters
@@ -254,18 +262,15 @@ def skeletons(
     plain = _plain(codes)
     fonts = ["DejaVuSans", *dict.fromkeys(_FONTS.values())]
     ys, xs, numbers, lengths, row = [], [], [], [], {}
-    for font, own in itertools.product(fonts, (True, False)):
-        mine = np.flatnonzero(_has(font, codes) & ((plain == font) == own))
-        for part in np.split(mine, range(chunk, len(mine), chunk)):
-            if len(part) == 0: continue
-            lines = prune(thin(ink(raster(codes[part], font))), 10 if own else 16)  # a second font brings serifs
-            at, number = strokes(lines)
-            picture, y, x = np.unravel_index(at, lines.shape)
-            ys.append(y)
-            xs.append(x)
-            numbers.append(number)
-            lengths.append(np.bincount(picture, minlength=len(part)))
-            for i in part: row[font, i] = len(row)
+    for font, own, part in progress([*_pieces(codes, plain, fonts, chunk)], "thinning glyphs", delay=2):
+        lines = prune(thin(ink(raster(codes[part], font))), 10 if own else 16)  # a second font brings serifs
+        at, number = strokes(lines)
+        picture, y, x = np.unravel_index(at, lines.shape)
+        ys.append(y)
+        xs.append(x)
+        numbers.append(number)
+        lengths.append(np.bincount(picture, minlength=len(part)))
+        for i in part: row[font, i] = len(row)
     of = [[row.get((_FONTS.get(d, plain[i]), i), row[plain[i], i]) for d in range(DRAWERS)] for i in range(len(codes))]
     start = np.r_[0, np.cumsum(np.concatenate(lengths))]
     return Skeletons(_in_units(ys), _in_units(xs), np.concatenate(numbers), start, np.array(of))
@@ -435,7 +440,8 @@ def _drawn(names, table) -> Bank:
     mine = np.flatnonzero(np.isin(table.alphabet.to_numpy()[number], names))
     codes = np.concatenate([_codes(s) for s in table.codes])
     lines = skeletons(codes[mine])
-    bits = np.stack([draw_glyphs(lines, d, mine, number) for d in range(DRAWERS)], 1).reshape(len(mine)*DRAWERS, 1, -1)
+    drawers = progress(range(DRAWERS), "drawing glyphs", delay=2)
+    bits = np.stack([draw_glyphs(lines, d, mine, number) for d in drawers], 1).reshape(len(mine)*DRAWERS, 1, -1)
     within = np.concatenate([np.arange(n) for n in table.characters])[mine]
     groups = np.searchsorted(np.flatnonzero(table.alphabet.isin(names)), number[mine])
     classes = [f"{table.alphabet[a]}/character{i + 1:02}" for a, i in zip(number[mine], within)]

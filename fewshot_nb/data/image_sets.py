@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 import numpy as np, torch
 from PIL import ExifTags, Image, ImageOps
-from ..core import (InputError, DamagedFile, cache_dir, choose, content_digest, cores, made_once, progress,
-                             read_tensors, save_tensors, written_whole)
+from ..core import (InputError, DamagedFile, cache_dir, choose, content_digest, cores, files_digest,
+                             made_once, progress, read_tensors, save_tensors, written_whole)
 from .bank import Bank
 from .features import PARTS, tell_like_names
 from .omniglot import ARCHIVE_ERRORS, image_files, is_hidden, place_digest, walked
@@ -95,6 +95,21 @@ def _only_decoded(image):
     image.draft(None, (1, 1))
     image.load()
 
+# %% ../../nbs/api/128_data_image_sets.ipynb #7b082d11
+def _below(folder):
+    "Yield `(path inside, where it lies)` of the images in a folder, and of links to images that are gone."
+    for here, _, names in walked(folder):
+        for path in (Path(here, name) for name in names if name.endswith(IMAGE_ENDINGS)):
+            if not is_hidden(inside := path.relative_to(folder).as_posix()): yield inside, path
+
+def _digest_of(place) -> str:
+    "The digest of a place's images, as `place_digest`; a link to an image that is gone counts by its name."
+    if not isinstance(place, Path): return place_digest(place)
+    files = dict(_below(place))
+    gone = {inside for inside, path in files.items() if not path.exists()}
+    mark = files_digest(place, [path for inside, path in files.items() if inside not in gone])[:16]
+    return content_digest(mark, sorted(gone))[:16] if gone else mark
+
 # %% ../../nbs/api/128_data_image_sets.ipynb #7ee6bcf0
 _KINDS = "jpg", "jpeg", "jfif", "png", "bmp", "gif", "webp", "tif", "tiff", "ppm", "pgm"
 IMAGE_ENDINGS = tuple(f".{k}" for kind in _KINDS for k in (kind, kind.upper(), kind.capitalize()))
@@ -120,7 +135,8 @@ def read_images(
     found = 0
     def chosen():
         nonlocal found
-        for file in progress(image_files(place, "**/*", IMAGE_ENDINGS), f"reading {what}"):
+        files = _below(place) if isinstance(place, Path) else image_files(place, endings=IMAGE_ENDINGS)
+        for file in progress(files, f"reading {what}"):
             found += 1
             if wanted is None or wanted(file[0]): yield file
     try: yield from decoded(chosen(), size)
@@ -132,6 +148,7 @@ def read_images(
 def _damaged(where, what, found, e):
     "The refusal of a folder or archive that cannot be read to its end."
     why = " ".join(str(e).split()) or type(e).__name__  # tarfile's reasons fill several lines
+    if isinstance(e, tarfile.ReadError) and "could not be opened" in why: why = "it is no tar archive"
     return InputError(f"The images of {what} in {str(where)!r} are damaged after {found} images ({why}): "
                       "fetch them again.")
 
@@ -427,7 +444,7 @@ def image_set(
     where, what = path if path.is_dir() else [path], source or path.name.split(".")[0]
     wanted, groups = listed or (None, {})
     told = stand_ins()
-    there = place_digest(where, "**/*", IMAGE_ENDINGS)
+    there = _digest_of(where)
     def cached(enlarge):
         mark = content_digest(there, what, wanted, groups, wordnet, skip_broken, enlarge)[:16]
         return cache_dir()/f"{re.sub(r'[^A-Za-z0-9_-]', '_', what)[:40]}-{mark}-{size}px-v{_VERSION}.safetensors"
@@ -447,7 +464,7 @@ def looked_through(
     "Decode every image of a place once, to know what is wrong with it; afterwards that comes from the cache."
     path = Path(place).expanduser()
     where = path if path.is_dir() else [path]
-    file = cache_dir()/f"looked-through-{place_digest(where, '**/*', IMAGE_ENDINGS)}-v{_VERSION}.json"
+    file = cache_dir()/f"looked-through-{_digest_of(where)}-v{_VERSION}.json"
     def write(file, images):
         about = [[r.path, r.why, r.kind, r.side, r.largest] for r in images]
         with written_whole(file) as part: part.write_text(json.dumps(about), "utf-8")

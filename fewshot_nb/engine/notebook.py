@@ -199,7 +199,6 @@ def run(
     return to
 
 # %% ../../nbs/api/515_engine_notebook.ipynb #9ac225d9
-# long: each thing that may go wrong has its sentence
 @contextlib.contextmanager
 def _one_sentence(name, to):
     "What goes wrong in a kernel as one sentence."
@@ -221,13 +220,18 @@ def _one_sentence(name, to):
         raise InputError(f"{name} failed: its kernel did not start ({why}): try `python -m ipykernel --version`, "
                          "or again when the machine is less busy.") from None
 
+# %% ../../nbs/api/515_engine_notebook.ipynb #8c6b59fc
+# the kinds of `InputError`: of an error in a kernel there is only its name
+_REFUSALS = ("InputError", "DamagedFile", "NoFeatures", "NoOmniglotError", "TrainingBrokeDown")
+
 def _told(error, name, to):
-    "The error of a cell: a refusal as it is, anything else with its cell."
-    if error.ename == "InputError": return str(error.evalue)
+    "The error of a cell: a refusal as it is, failed settings with their notebook, anything else with its cell, too."
+    if error.ename in _REFUSALS: return str(error.evalue)
+    if error.ename == "Failed":
+        return f"{name}: {str(error.evalue).rstrip('.')}; the notebook with the error is {to}."
     lines = [line.strip() for line in str(error.source).splitlines()]
     first = next((line for line in lines if line and not line.startswith("#")), "")
-    what = error.evalue if error.ename == "Failed" else f"{error.ename}: {error.evalue}"
-    said = " ".join(str(what).split())
+    said = " ".join(f"{error.ename}: {error.evalue}".split()).rstrip(".")
     return f"{name} failed in cell [{error.exec_count}] ({first}): {said}; the notebook with the error is {to}."
 
 # %% ../../nbs/api/515_engine_notebook.ipynb #a07f3517

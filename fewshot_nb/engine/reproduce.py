@@ -11,6 +11,7 @@ from dataclasses import asdict
 from ..core import InputError, choose, cores, counted, plain_text, writable
 from .experiment import find_experiment, read_notebook, results_root, working_folder
 from .plan import Job, _telling_names, check_jobs, in_waves, plan_jobs, run_job
+from .pool import REST_KEPT
 from .results import Results, key_of
 from .shards import ShardedGrid, put_shard, shard_is_done, shard_numbers
 from .slurm import on_slurm, slurm_checks
@@ -106,7 +107,8 @@ def _check_options(engine, jobs, options, whole=False):
 def _what_failed(failed):
     "One sentence about jobs that failed, name -> message."
     (name, message), n = next(iter(failed.items())), len(failed)
-    return (f"{counted(n, 'job')} failed, first {name}: {message.rstrip('.')}; run the same command again "
+    why = message.partition(REST_KEPT)[0].rstrip(".")  # how to go on is said once, below
+    return (f"{counted(n, 'job')} failed, first {name}: {why}; run the same command again "
             f"for what is missing, and see `fewshot_nb logs {name}`.")
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #8991f7b5

@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['CLOCK', 'plain_value', 'key_of', 'same_rows', 'provenance', 'merge_parts', 'Results', 'folder_note', 'part_meta',
-           'part_name', 'schema_with_shares', 'pack_bytes', 'pack_parts', 'evidence_folder', 'committed_rows']
+           'part_name', 'schema_with_shares', 'pack_bytes', 'pack_parts', 'set_aside', 'evidence_folder',
+           'committed_rows']
 
 # %% ../../nbs/api/500_engine_results.ipynb #cc2bbcb5
-import contextlib, functools, hashlib, importlib.metadata, io, json, os, subprocess, tempfile, time, warnings
+import contextlib, fnmatch, functools, hashlib, importlib.metadata, io, json, os, subprocess, tempfile, time
+import warnings
 from datetime import datetime, timezone
 from pathlib import Path
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.parquet as pq
@@ -258,9 +260,10 @@ def _claim(self: Results):
 @patch
 def _sweep_up(self: Results):
     "Remove the litter of processes that were killed while they wrote."
-    for litter in self.folder.glob(".*.part"):
-        with contextlib.suppress(OSError):
-            if time.time() - litter.stat().st_mtime > 3600: litter.unlink()
+    for here, _, names in os.walk(self.folder):  # checkpoints and sheets lie in folders of their own
+        for litter in (Path(here, n) for n in fnmatch.filter(names, ".*.part")):
+            with contextlib.suppress(OSError):
+                if time.time() - litter.stat().st_mtime > 3600: litter.unlink()
 
 # %% ../../nbs/api/500_engine_results.ipynb #935384b6
 def part_meta(
@@ -453,7 +456,7 @@ def _parts(self: Results, files=None, words=False):
         table = _load(path) if mine else None
         if table is not None: _add_parts(found, path, _recoded(table, words), meta)
         elif files is None and not path.exists(): return self._parts(files, words)  # it has been packed meanwhile
-        else: aside.append(_set_aside(path))
+        else: aside.append(set_aside(path))
     if aside:
         warnings.warn(f"{', '.join(aside)} in {str(self.folder)!r}: cut short, damaged or of a foreign schema, "
                       "set aside as *.aside and not merged.", stacklevel=3)
@@ -481,15 +484,17 @@ def _name_others(self: Results, others, computed):
 
 # %% ../../nbs/api/500_engine_results.ipynb #e56d2ec0
 def _refuse_unreadable(path):
-    "Refuse a part whose bytes cannot be had: that says nothing of what it holds."
+    "Refuse a file whose bytes cannot be had: that says nothing of what it holds."
     try: path.read_bytes()
     except FileNotFoundError: return  # it has been packed meanwhile
     except OSError as e:
         raise InputError(f"Cannot read the part {str(path)!r} ({e.strerror or e}): make it readable, then run the same "
                          "command again.") from None
 
-def _set_aside(path):
-    "Rename a file that is no part, so that it is neither merged nor lost; where that is forbidden it stays."
+def set_aside(
+    path,  # a file that is not what it should be
+) -> str:  # its name
+    "Rename a damaged file to *.aside, so that it is neither read nor lost; where that is forbidden it stays."
     _refuse_unreadable(path)
     with contextlib.suppress(OSError):
         n = 0

@@ -84,8 +84,8 @@ def _queue():
     ask = ["squeue", "-h", "-r", "-u", str(os.getuid()), "-o", "%i %T"]
     out = subprocess.run(ask, capture_output=True, text=True)
     if out.returncode:
-        raise InputError(f"Slurm does not answer ({out.stderr.strip()}): ask `squeue` by hand, "
-                         "then run the same command again.")
+        said = out.stderr.strip().partition("\n")[0][:120]
+        raise InputError(f"Slurm does not answer ({said}): ask `squeue` by hand, then run the same command again.")
     return dict(line.split() for line in out.stdout.splitlines())
 
 # %% ../../nbs/api/525_engine_slurm.ipynb #e229d789

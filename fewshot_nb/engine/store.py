@@ -26,6 +26,7 @@ def _from_uri(address):
             return pafs.FileSystem.from_uri(f"{address}{'&' if '?' in address else '?'}allow_delayed_open=true")
     return pafs.FileSystem.from_uri(address)
 
+# %% ../../nbs/api/502_engine_store.ipynb #6532bcfa
 def _opened(address):
     "The file system of an address and the path in it; fsspec's, or pyarrow's where fsspec lacks a package."
     import fsspec
@@ -38,9 +39,15 @@ def _opened(address):
     try: inner, path = _from_uri(address)
     except (pa.ArrowException, OSError, ValueError) as e:
         said = " ".join(str(why or e).split())
-        raise InputError(f"Cannot open {address.split('?')[0]!r} ({said}): correct the address, or install the package "
-                         "that fsspec names for it.") from None
+        remedy = f", or `pip install {_package_for(address)}`" if isinstance(why, ImportError) else ""
+        raise InputError(f"Cannot open {address.split('?')[0]!r} ({said}): correct the address{remedy}.") from None
     return ArrowFSWrapper(inner), path
+
+def _package_for(address):
+    "The package with which fsspec opens an address."
+    from fsspec.registry import known_implementations
+    package = known_implementations[address.partition("://")[0]]["class"].partition(".")[0]
+    return "fsspec[full]" if package == "fsspec" else package  # its own modules need yet another one
 
 # %% ../../nbs/api/502_engine_store.ipynb #3580d5be
 _PAUSES = .2, 1., 4.  # seconds before the next try

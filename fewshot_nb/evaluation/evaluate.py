@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['EVALUATION_KEYS', 'chosen_methods', 'setting_of', 'one_method', 'method_parameters', 'method_implementation',
-           'evaluate', 'usual_queries', 'evaluation_results', 'evaluate_shard']
+           'evaluate', 'usual_queries', 'redraws_were_told', 'evaluation_results', 'evaluate_shard']
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #2af91393
-import dataclasses, functools, inspect, sys, threading, time, uuid, warnings
+import contextlib, dataclasses, functools, inspect, sys, threading, time, uuid, warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FunctionType
@@ -328,6 +328,7 @@ def evaluate(
     seen=None,  # called with a kind's rows so far when a method (first: all cheap ones) is through and much is left
 ) -> pd.DataFrame:
     "A row for each method and task: keys, three scores, seconds. What does not fit is an `InputError` before any work."
+    _refuse_no_place(out)
     plan, asked = _planned_work(
         bank, methods, spec, n_tasks, seed, device, base_mean, change, setting, calibration)
     auto = n_tasks == "auto"
@@ -347,7 +348,9 @@ def _planned_work(bank, methods, spec, n_tasks, seed, device, base_mean, change,
     mean, specs = _checked_mean(base_mean, bank), _specs(spec, change)
     if n_tasks == "auto": n_tasks = _most_tasks(bank, specs)
     plan = [_planned(s, methods, bank, n_tasks, seed, setting, mean is not None) for s in specs]
-    return plan, _asked(bank, mean, n_tasks, seed, named_device(device), calibration)
+    asked = _asked(bank, mean, n_tasks, seed, named_device(device), calibration)
+    _refuse_scale(plan, asked)
+    return plan, asked
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #5299430b
 def _specs(spec, change) -> list:
@@ -413,6 +416,29 @@ def _fewest_queries(m) -> int:
     "Of a method, or of the one inside it."
     inner = getattr(m, "method", None)
     return _fewest_queries(inner) if isinstance(inner, Method) else getattr(m, "fewest_queries", 1)
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #f5a134d1
+def _refuse_scale(plan, asked):
+    "Refuse features of a size that some methods cannot carry; all of these are named."
+    top = float(asked.sizes.max())
+    dtype = torch.float64 if asked.bank.data.dtype == torch.float64 else torch.float32
+    ranges = {label: _carried(m, dtype) for _, methods in plan for label, m in methods.items()
+              if isinstance(m, Method)}
+    odd = {label: (low, high) for label, (low, high) in ranges.items() if 0 < top < low or high < top < np.inf}
+    if not odd: return
+    low, high = max(low for low, _ in odd.values()), min(high for _, high in odd.values())
+    raise InputError(f"{', '.join(odd)} cannot carry the features of {asked.about['data']} in "
+                     f"{str(dtype).removeprefix('torch.')}: the largest absolute value is {top:.3g}, and between "
+                     f"{low:.1g} and {high:.1g} is fine. Rescale the features, or name other methods.")
+
+def _carried(m, dtype) -> tuple:
+    "The smallest and largest value that a method can carry; a temperature changes nothing about it."
+    return (m.method if isinstance(m, Calibrated) else m).carries(dtype)
+
+def _refuse_no_place(out):
+    "Refuse what names no folder for the rows."
+    if out is not None and not isinstance(out, (str, Path)):
+        raise InputError(f"out={out!r} names no folder: give a path, or leave it out.")
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #ecc016bc
 _CHEAP = 5e-3  # seconds a task up to which a method belongs to the first table
@@ -492,7 +518,7 @@ class _Run:
         self.in_order = sorted(self.pieces, key=lambda p: (p.kind, p.place))
         self.done = _tasks_done(results, [p.head for p in self.in_order], asked.calibration)
         self.all_mine = not self.done  # whether all rows come from this run
-        self.columns, self.warm, self.drawn = {}, set(), set()
+        self.columns, self.warm, self.told = {}, set(), False
         self.unknown = ", ".join(dict.fromkeys(p.label for p in self.in_order if _is_unknown(p.head["parameters"])))
         self.bar = _Bar(self.pieces, asked.n_tasks)
 
@@ -512,17 +538,29 @@ class _Run:
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #4e2be9d5
 @patch
 def all_blocks(self: _Run, p, limit):
-    "Answer the first `limit` tasks of a piece; what drawing warns of is said once."
-    asked = self.asked
-    stream = task_stream(asked.bank, p.spec, limit, asked.about["seed"])
-    while True:
-        with warnings.catch_warnings():
-            if p.kind in self.drawn: warnings.simplefilter("ignore")
-            tasks = next(stream, None)
-        if tasks is None: break
-        self.block(p, tasks)
-    self.drawn.add(p.kind)
+    "Answer the first `limit` tasks of a piece."
+    stream = task_stream(self.asked.bank, p.spec, limit, self.asked.about["seed"])
+    while (tasks := self.next_tasks(stream)) is not None: self.block(p, tasks)
 
+@patch
+def next_tasks(self: _Run, stream):
+    "The next tasks of a stream, or None; what drawing warns of is said once, for the table says it of each kind."
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        tasks = next(stream, None)
+    if told and not self.told:
+        self.told = True
+        warnings.warn(told[0].message, stacklevel=3)
+    return tasks
+
+
+# %% ../../nbs/api/565_evaluation_evaluate.ipynb #99b536a8
+@contextlib.contextmanager
+def redraws_were_told():
+    "Within it nobody warns of counts that were drawn again."
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* of the class counts of .* were drawn again")
+        yield
 
 # %% ../../nbs/api/565_evaluation_evaluate.ipynb #cf4a6fdd
 _WORTH_A_TABLE = 5  # seconds of work left, from which on it is worth while to look at what is there
@@ -626,12 +664,12 @@ def _most_tasks(bank, specs):
 def _tasks_needed(run) -> int:
     "How many tasks the first kind needs, and so all kinds; its blocks are answered on the way."
     drawn, first, asked = [], [p for p in run.in_order if p.kind == 0], run.asked
-    for tasks in task_stream(asked.bank, first[0].spec, asked.n_tasks, asked.about["seed"]):
+    stream = task_stream(asked.bank, first[0].spec, asked.n_tasks, asked.about["seed"])
+    while (tasks := run.next_tasks(stream)) is not None:
         for p in first: run.block(p, tasks)
         drawn.append(tasks)
         done = sum(map(len, drawn))
         if _settled(run.rows(first, done), done, drawn, asked.bank): break
-    run.drawn.add(0)
     return done
 
 def _settled(rows, n_tasks, drawn, bank):
@@ -704,10 +742,7 @@ def answer(self: _Run, units):
     for p, start in sorted(units, key=lambda u: (u[0].kind, u[1], u[0].place)):
         if drawn != (p.kind, start):
             n = min(BLOCK, asked.n_tasks - start)
-            with warnings.catch_warnings():
-                if p.kind in self.drawn: warnings.simplefilter("ignore")
-                tasks = next(iter(task_stream(asked.bank, p.spec, n, asked.about["seed"], start=start)))
-            self.drawn.add(p.kind)
+            tasks = self.next_tasks(task_stream(asked.bank, p.spec, n, asked.about["seed"], start=start))
             drawn = p.kind, start
         self.block(p, tasks)
 
@@ -739,8 +774,9 @@ def evaluate_shard(
     "Answer one shard of an evaluation and keep it as one file; a shard that is kept already is not answered again."
     i, n = shard_numbers(shard)
     if n_tasks == "auto":
-        raise InputError("--tasks auto asks after each thousand tasks whether more are needed, which shards cannot "
-                         "know of each other: run it once without --shard, then give the number that it took.")
+        raise InputError("n_tasks='auto' asks after each thousand tasks whether more are needed, which shards cannot "
+                         "know of each other: run it once as a whole, with evaluate (in the shell without --shard), "
+                         "then give the number that it took.")
     works = [_planned_work(b, methods, spec, n_tasks, seed, device, None, change, None, calibration) for b in banks]
     store, results = _shard_places(out, named_device(device))
     runs = [_Run(*work, results) for work in works]

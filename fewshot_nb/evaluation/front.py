@@ -12,10 +12,10 @@ import numpy as np, pandas as pd, torch
 from fastcore.basics import patch
 from ..core import InputError, choose
 from ..data.bank import Bank, numeric_tensor
-from ..data.features import (Features, feature_arrays, feature_bank, feature_table, features,
-                                      features_of_arrays, tell_leak, tell_repeats)
+from ..data.features import (Features, feature_arrays, feature_bank, feature_table, features_of_arrays,
+                                      mean_of_base_file, tell_leak, tell_repeats)
 from .compare import compare_methods, shot_words, with_image_intervals
-from .evaluate import evaluate, usual_queries
+from .evaluate import evaluate, redraws_were_told, usual_queries
 from .tables import SORTS, Report, method_tables
 from ..plots import COLOURS, METHOD_KINDS, style
 from ..samplers import TaskSpec
@@ -24,7 +24,7 @@ from ..samplers import TaskSpec
 def features_from(
     X,  # (n, dim) numbers: numpy, torch, pandas, lists; or (X, y), a file's path, a `Bank`, or `Features`
     y=None,  # (n,) labels of any kind; None where X has them
-    base=None,  # base classes, to centre on: features (n, dim), their mean (dim,), a `Bank`, or a file's path
+    base=None,  # base classes, to centre on: features (n, dim), (X, y), their mean (dim,), a `Bank`, or a file's path
     groups=None,  # the group of each row (n,), or of each class: a list in sorted order of the labels, or a dict
     class_names=None,  # a name for each class: a list in sorted order of the labels, or a dict from label to name
     source: str | None = None,  # what they are, for messages and rows; default: what X says, or "features"
@@ -32,8 +32,8 @@ def features_from(
 ) -> Features:
     "What a user has in memory or in a file, checked and ready for tasks."
     if X is None: raise InputError("X is missing: give features, an array (n, dim), or a file's path.")
+    if isinstance(X, (str, Path)): return _from_file(X, y, base, split, groups, class_names, source)
     if y is not None: _refuse_labels_beside(X)
-    if isinstance(X, (str, Path)): return _from_file(X, base, split, groups, class_names, source)
     if split is not None: raise InputError("split= is for a file of features: give the path as X, or select the rows.")
     if isinstance(X, tuple) and len(X) == 2 and y is None: X, y = X
     if isinstance(X, Bank): X = Features(X)
@@ -48,16 +48,13 @@ def features_from(
 # %% ../../nbs/api/585_evaluation_front.ipynb #a748ee00
 def _refuse_labels_beside(X):
     "Refuse labels beside what must have its own."
-    if isinstance(X, (str, Path)):
-        raise InputError(f"{str(X)!r} is a file, and labels were given beside it: load its features, "
-                         "or leave the labels out.")
     if isinstance(X, (Bank, Features)):
         raise InputError(f"X is a {type(X).__name__}, which has labels of its own, and others were given beside it: "
                          "leave y out, or give the features as X.")
 
-def _from_file(path, base, split, groups, class_names, source):
+def _from_file(path, y, base, split, groups, class_names, source):
     "Features of a file; lists of groups and names are those of all its rows or classes, whatever the split."
-    found, name = feature_arrays(path), Path(path).name
+    found, name = feature_arrays(path, y=y), Path(path).name
     inside = base is None or isinstance(base, (str, Path))
     data = features_of_arrays(found, name, split, base if inside else None)
     whole = feature_bank(np.zeros((len(found["labels"]), 1)), found["labels"], name)
@@ -79,7 +76,8 @@ def _refuse_other_rows(X, y):
 
 def _mean_of(base, bank):
     "The mean of base features, in whatever form they come; a warning where they are rows of the bank."
-    if isinstance(base, (str, Path)): base = features(base).novel
+    if isinstance(base, (str, Path)): return mean_of_base_file(base, bank)
+    if isinstance(base, tuple) and len(base) == 2 and np.ndim(base[0]) == 2: base = base[0]  # (X, y)
     if isinstance(base, Bank): base = base.data
     if isinstance(base, pd.DataFrame) or np.ndim(base) == 2:
         rows = feature_table(base, "the base classes")
@@ -91,7 +89,7 @@ def _mean_of(base, bank):
 def _described(bank, groups, class_names, source) -> Bank:
     "The bank with groups and names of its classes and a name of its own, where they were given."
     if groups is None and class_names is None and source in (None, bank.source): return bank
-    names = bank.names if class_names is None else _for_each_class(class_names, bank, "class_names")
+    names = bank.names if class_names is None else _other_names(class_names, bank)
     group_names, numbers = bank.group_names, bank.groups
     if groups is not None:
         found, numbers = np.unique(list(map(str, _group_of_each_class(groups, bank))), return_inverse=True)
@@ -105,14 +103,30 @@ def _for_each_class(values, bank, what) -> list:
         lacking = [n for n in bank.names if n not in by_name]
         if lacking: raise InputError(f"{what} lacks the class {lacking[0]!r}: give one for each label.")
         return [by_name[n] for n in bank.names]
-    if len(values) == bank.classes: return list(values)
-    raise InputError(f"{what} needs one for each of the {bank.classes} classes, but {len(values)} were given: "
+    if (n := _length(values, what)) == bank.classes: return list(values)
+    raise InputError(f"{what} needs one for each of the {bank.classes} classes, but {n} were given: "
                      "give a list in the sorted order of the labels, or a dict.")
+
+# %% ../../nbs/api/585_evaluation_front.ipynb #0e489ada
+def _length(values, what) -> int:
+    "How many values were given; one that has no length, or is a word, is refused."
+    try: return len(None if isinstance(values, str) else values)
+    except TypeError:
+        raise InputError(f"{what}={values!r} is one value: give a list in the sorted order of the labels, or a dict "
+                         "from label to value.") from None
+
+def _other_names(class_names, bank) -> list:
+    "A name for each class, all different."
+    names = list(map(str, _for_each_class(class_names, bank, "class_names")))
+    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    if twice is None: return names
+    raise InputError(f"class_names has {twice!r} for two classes: give each a name of its own, or put them into one "
+                     "class by their labels.")
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #f4c9b019
 def _group_of_each_class(groups, bank) -> list:
     "The group of each class, from one for each row or one for each class."
-    if isinstance(groups, dict) or len(groups) != bank.n: return _for_each_class(groups, bank, "groups")
+    if isinstance(groups, dict) or _length(groups, "groups") != bank.n: return _for_each_class(groups, bank, "groups")
     rows = pd.DataFrame(dict(label=bank.labels.numpy(), group=np.asarray(groups).astype(str)))
     several = rows.groupby("label").group.nunique()
     if several.max() > 1:
@@ -162,7 +176,7 @@ def evaluate_features(
     X,  # (n, dim) features, or whatever else `features_from` takes
     y=None,  # (n,) labels of any kind
     *,
-    base=None,  # base classes, to centre on: features, their mean (dim,), or a file
+    base=None,  # base classes, to centre on: features, (X, y), their mean (dim,), or a file
     groups=None,  # the group of each row or class
     class_names=None,  # a name for each class
     methods="all",  # names, instances, `module:Class`, estimators of scikit-learn or functions
@@ -175,7 +189,7 @@ def evaluate_features(
     seed: int = 0,  # of the tasks
     device="auto",  # cpu, cuda ...
     change: bool = True,  # also balanced queries, for the change
-    split=None,  # which classes of a file are base, validation and novel: a CSV (class, part), "grocery" ...
+    split=None,  # which classes of a file are base, validation and novel: a CSV (class, part), a dict, "grocery" ...
     source: str | None = None,  # what the features are, for the table; default: what X says, or "features"
     out=None,  # a folder that keeps the rows, to go on from; a relative one lies in the project
     sort: str = "accuracy",  # order of the lines
@@ -191,7 +205,7 @@ def evaluate_features(
     n_query = usual_queries(way, n_query)
     specs = [TaskSpec(way, s, n_query, marginal, within=within, skip_small=within is not None) for s in shots]
     rows = evaluate(data, methods, specs, n_tasks, seed, device, change=change, out=out, calibration=calibration)
-    return Evaluation(rows, data.novel, sort, images)
+    with redraws_were_told(): return Evaluation(rows, data.novel, sort, images)
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #8a5b1bff
 @patch

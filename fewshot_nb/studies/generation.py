@@ -26,6 +26,7 @@ from ..metrics import (
     prototype_samples as prototypes_of)
 from ..models.core import embed, parameter_count
 from ..models.critics import read_critics
+from ..train.loop import read_curve_file
 from ..train.simclr import stretch_and_cut
 from .generators import (
     GeneratorSettings, generator_settings, save_generator, setting_columns, train_one_shot_generator,)
@@ -191,7 +192,7 @@ class LearningCurve:
     ):
         self.path = path and Path(path)
         there = self.path and self.path.is_file()
-        self.points = json.loads(self.path.read_text(encoding="utf-8")) if there else {}
+        self.points = read_curve_file(self.path) if there else {}
 
     def add(
         self,

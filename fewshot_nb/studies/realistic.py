@@ -18,7 +18,8 @@ from scipy import stats
 from .. import inference
 from ..claims.rules import Estimate, around
 from ..core import InputError, choose, content_digest, settings_from
-from .named_features import CROSS_DOMAIN, FEATURE_SETS, feature_source, kept_features
+from ..data.omniglot import NoOmniglotError
+from .named_features import CROSS_DOMAIN, FEATURE_SETS, NoFeatures, feature_source, kept_features
 from ..evaluation.evaluate import evaluate, method_parameters
 from ..evaluation.compare import half_over
 from ..evaluation.intervals import over_tasks, paired
@@ -150,7 +151,7 @@ def features_content(
     "The digest of all banks of features that `data` gives: what the rows of these experiments are computed from."
     banks, data = [], feature_source(data) if str(data) == "auto" else data
     for name in FEATURE_SETS:
-        with contextlib.suppress(InputError):  # a bank that is not there
+        with contextlib.suppress(NoFeatures, NoOmniglotError):  # a bank that is not there; a damaged one is refused
             found = kept_features(name, data)
             validation = found.validation and found.validation.fingerprint
             banks.append([name, found.novel.fingerprint, validation, found.base_mean])

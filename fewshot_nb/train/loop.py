@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['State', 'learned_from', 'save_checkpoint', 'restore_checkpoint', 'RehearsedTraining', 'Rehearsal', 'rehearsal',
-           'TrainingBrokeDown', 'run_steps', 'descend', 'epoch_batch', 'Watch', 'judged_in_stretches']
+           'TrainingBrokeDown', 'run_steps', 'descend', 'epoch_batch', 'Watch', 'read_curve_file',
+           'judged_in_stretches']
 
 # %% ../../nbs/api/350_train_loop.ipynb #3249c6bd
 import contextlib, contextvars, json, math, os, time, warnings, zipfile
@@ -389,6 +390,17 @@ class Watch:
         "Take over what a checkpoint kept."
         self.history, self.best = saved["history"], saved["best"]
 
+# %% ../../nbs/api/350_train_loop.ipynb #60efef0f
+def read_curve_file(
+    path,  # a file beside the checkpoint, JSON
+) -> dict:
+    "What a learning curve's file keeps; a damaged one is refused: a checkpoint cannot go back to the early steps."
+    try: kept = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError): kept = None
+    if isinstance(kept, dict): return kept
+    raise InputError(f"The learning curve {str(path)!r} cannot be read: remove it and the checkpoint beside it, to "
+                     "train anew.")
+
 # %% ../../nbs/api/350_train_loop.ipynb #cu0e0002
 def judged_in_stretches(
     stops,  # steps after which to judge, the fewest first
@@ -400,8 +412,8 @@ def judged_in_stretches(
     "Train in stretches and judge after each."
     file, curve = file and Path(file), {}
     if file and file.is_file():
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        curve = kept["curve"] if kept["training"] == training else {}
+        kept = read_curve_file(file)
+        curve = kept["curve"] if kept.get("training") == training else {}
     if _rehearsal.get(): train_until(stops[-1])  # the whole length is told before what is judged may be cut
     for stop in stops:
         net, state = train_until(stop)
