@@ -206,7 +206,7 @@ def holm(
 
 # %% ../nbs/api/000_core.ipynb #bfada11b
 def cache_dir() -> Path:
-    "The folder for what is made once: `FEWSHOT_CACHE`, or `~/.cache/fewshot_nb`; made if it is not there."
+    "The folder for what is made once, `FEWSHOT_CACHE` or `~/.cache/fewshot_nb`; a full one need not be writable."
     folder = Path(os.environ.get("FEWSHOT_CACHE") or Path.home()/".cache/fewshot_nb").expanduser()
     try: return writable(folder, "the cache", "set FEWSHOT_CACHE to a folder that you may write to")
     except InputError:

@@ -14,6 +14,7 @@ import pytest
 from fewshot_nb.claims.overview import SHORT_NAMES, answer_of, leading_rows, telling_rows
 from fewshot_nb.cli import claims as command
 from fewshot_nb.cli.main import main
+from fewshot_nb.core import InputError
 from fewshot_nb.papers import EVIDENCE
 
 
@@ -270,3 +271,9 @@ def test_the_ledger_needs_no_cache(said, ledger, monkeypatch, tmp_path):
     monkeypatch.setattr(command, "_judged_now", lambda fingerprint: dict(
         fingerprint=fingerprint, colours={}, columns=list(ledger[0]), rows=[list(row.values()) for row in ledger]))
     assert f"{len({(r['paper'], r['id']) for r in ledger})} claims" in said()
+
+def test_a_list_of_evidence_refuses_damaged_verdicts_in_the_words_of_the_claims(tmp_path):
+    from fewshot_nb.cli.main import _columns_of
+    (tmp_path/"claims.parquet").write_bytes(b"PAR1 cut short")
+    with pytest.raises(InputError, match="claims.parquet' cannot be read: remove the file"):
+        _columns_of(tmp_path/"claims.parquet", ["verdict"])

@@ -270,29 +270,6 @@ def test_a_cache_that_cannot_be_written_changes_no_fingerprint(tmp_path, cache, 
     monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path/"file"/"cache"))
     with pytest.raises(InputError, match="set FEWSHOT_CACHE"): features_content("glyphs")
 
-@pytest.fixture
-def not_kept():
-    "No features that were read before."
-    kept_features.cache_clear()
-    yield
-    kept_features.cache_clear()
-
-def test_the_fingerprint_of_data_passes_over_what_is_absent_only(tmp_path, cache, not_kept):
-    "A truncated file or a cache without room gave the fingerprint of no data at all."
-    (tmp_path/"features").mkdir()
-    none = features_content(tmp_path)
-    damaged = tmp_path/"features"/"grocery_cut.npz"
-    damaged.write_bytes(b"PK\x03\x04 cut short")
-    with pytest.raises(InputError, match="grocery_cut.npz.*cannot be read"): features_content(tmp_path)
-    damaged.unlink()
-    assert features_content(tmp_path) == none
-
-def test_a_cache_that_cannot_be_written_changes_no_fingerprint(tmp_path, cache, not_kept, monkeypatch):
-    "Each of the banks on glyphs was passed over, and the fingerprint was that of an empty list."
-    (tmp_path/"file").touch()
-    monkeypatch.setenv("FEWSHOT_CACHE", str(tmp_path/"file"/"cache"))
-    with pytest.raises(InputError, match="set FEWSHOT_CACHE"): features_content("glyphs")
-
 def test_that_glyphs_stand_in_is_said_once(tmp_path, cache):
     "The page asked for the source, its fingerprint asked again, and the same sentence stood there twice."
     import warnings
