@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['InputError', 'choose', 'check_whole', 'counted', 'settings_from', 'device', 'cores', 'machine', 'threads',
            'peak_memory', 'seed_sequence', 'rng', 'torch_rng', 'check_seed', 'holm', 'cache_dir', 'writable',
-           'written_whole', 'content_digest', 'files_digest', 'DamagedFile', 'save_tensors', 'read_tensors',
-           'save_arrays', 'read_arrays', 'refuse_foreign', 'locked', 'made_once', 'computed_once', 'progress',
-           'duration_text', 'plain_text', 'one_line', 'folded']
+           'written_whole', 'done_with', 'done_with_later', 'content_digest', 'files_digest', 'DamagedFile',
+           'save_tensors', 'read_tensors', 'save_arrays', 'read_arrays', 'refuse_foreign', 'locked', 'made_once',
+           'computed_once', 'progress', 'duration_text', 'plain_text', 'one_line', 'folded']
 
 # %% ../nbs/api/000_core.ipynb #eee7779f
 import contextlib, dataclasses, difflib, hashlib, json, numbers, os, platform, re, shutil, stat, sys, tempfile
@@ -260,6 +260,25 @@ def _sync_folder(folder):
         handle = os.open(folder, os.O_RDONLY)
         try: os.fsync(handle)
         finally: os.close(handle)
+
+# %% ../nbs/api/000_core.ipynb #8f276d2e
+_waiting = None  # files that are done with when somebody has written the rows; None: nobody writes any
+
+def done_with(
+    *files,  # paths; those that are not there are no error
+):
+    "Remove files that nobody needs any more: at once, or in a `done_with_later` when the rows of it are written."
+    if _waiting is not None: _waiting.extend(str(Path(f).absolute()) for f in files)
+    else:
+        for file in files: Path(file).unlink(missing_ok=True)
+
+@contextlib.contextmanager
+def done_with_later():
+    "Yield the list of files that the block is done with, for the one who calls `done_with` on them afterwards."
+    global _waiting
+    before, _waiting = _waiting, []
+    try: yield _waiting
+    finally: _waiting = before
 
 # %% ../nbs/api/000_core.ipynb #1f05dcee
 def content_digest(

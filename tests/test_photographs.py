@@ -282,7 +282,7 @@ def test_what_was_told_of_a_set_is_told_in_each_run_once(own, capfd):
         return dict(n=Bank.from_folder(str(own), "novel", 16).n)
     capfd.readouterr()
     pieces = [[dict(k=k)] for k in range(4)]
-    rows = [r for _, (found,), _ in finished_pieces(pieces, reading, 2) for r in found]
+    rows = [r for _, (found,), *_ in finished_pieces(pieces, reading, 2) for r in found]
     assert [r["n"] for r in rows] == [101]*4, rows
     heard = capfd.readouterr().err
     assert heard.count("were converted") == heard.count("this is a leak") == 1, heard

@@ -7,7 +7,7 @@ import numpy as np, pandas as pd, pyarrow.parquet as pq, pytest
 from hypothesis import given, settings as budget, strategies as st
 
 import fewshot_nb
-from fewshot_nb.core import InputError
+from fewshot_nb.core import InputError, done_with
 from fewshot_nb.engine.pool import Failed, compute_grid
 from fewshot_nb.engine.experiment import experiment_names
 from fewshot_nb.engine.results import CLOCK, Results, committed_rows, merge_parts, same_rows
@@ -42,12 +42,40 @@ def fragile(setting):
     if setting["seed"] == 2: raise RuntimeError("no luck\nat all")
     return [dict(unit=u, value=setting["seed"] + u/3) for u in range(2)]
 
+def trained(setting):
+    "Leaves a checkpoint that is done with, as a long training does, or fails after it."
+    file = Path(os.environ["CHECKPOINTS"], f"{setting['seed']}.ckpt")
+    file.touch()
+    done_with(file)
+    if setting["seed"] == 3: raise RuntimeError("asked, and failed")
+    return dict(value=setting["seed"]/2)
+
+def trained_together(settings):
+    return [trained(s) for s in settings] if isinstance(settings, list) else trained(settings)
+
 def slow(setting):
     Path(os.environ["PIDS"], str(os.getpid())).touch()
     if setting["seed"] >= 2 and not os.environ.get("FAST"): time.sleep(60)
     return dict(value=math.sin(setting["seed"]))
 
 # --- rows
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_checkpoint_stays_until_its_row_is_written(tmp_path, monkeypatch, jobs):
+    monkeypatch.setenv("CHECKPOINTS", str(tmp_path))
+    there = lambda: {int(f.stem) for f in tmp_path.glob("*.ckpt")}
+    r, grid = new(tmp_path/"rows", keys=["seed"]), [dict(seed=s) for s in range(5)]
+    def full(rows, seconds, setting): raise InputError("no space left")
+    pairs = lambda settings: [settings[i:i + 2] for i in range(0, len(settings), 2)]
+    with monkeypatch.context() as m, pytest.raises(InputError, match="no space left"):
+        m.setattr(r, "write", full)
+        compute_grid(grid, trained_together, r, jobs, together=pairs)
+    assert there()  # what was computed, and could not be kept
+    with pytest.raises(Failed, match="1 of . settings failed, first seed=3"):
+        compute_grid(grid, trained_together, r, jobs, together=pairs)
+    assert there() == {3}  # what failed after its training is asked again without it
+    done_with(tmp_path/"3.ckpt", tmp_path/"none.ckpt")  # nobody waits for a row: at once
+    assert not there()
 
 @budget(max_examples=15, deadline=None)
 @given(

@@ -10,7 +10,7 @@ import contextlib, multiprocessing, os, signal, threading, time, traceback
 from multiprocessing.connection import wait
 from pathlib import Path
 import cloudpickle
-from ..core import InputError, check_whole, cores, device, progress, threads
+from ..core import InputError, check_whole, cores, device, done_with, done_with_later, progress, threads
 from .results import Results, plain_value
 
 # %% ../../nbs/api/505_engine_pool.ipynb #aa19b4cc
@@ -28,15 +28,18 @@ def failure_row(
     return dict(status="failed", cell=at, message=f"{type(error).__name__}: {text}")
 
 def _attempt(worker, piece):
-    "`(rows of each setting, seconds)` of settings that are computed together; a failure is a row, too."
+    "`(rows of each setting, seconds, files done with when they are written)` of settings that are computed together."
     began = time.perf_counter()
     try:
-        found = [worker(dict(piece[0]))] if len(piece) == 1 else worker([dict(s) for s in piece])
-        rows = [_plain_rows(s, r) for s, r in zip(piece, found, strict=True)]
+        with done_with_later() as spent:
+            found = [worker(dict(piece[0]))] if len(piece) == 1 else worker([dict(s) for s in piece])
+            rows = [_plain_rows(s, r) for s, r in zip(piece, found, strict=True)]
     except Exception as e:
-        if len(piece) == 1: rows = [[{**piece[0], **failure_row(e)}]]
-        else: rows = [_attempt(worker, [s])[0][0] for s in piece]  # one that fails takes none with it
-    return rows, time.perf_counter() - began
+        if len(piece) == 1: rows, spent = [[{**piece[0], **failure_row(e)}]], []  # a failure is a row, too
+        else:  # one that fails takes none with it
+            alone = [_attempt(worker, [s]) for s in piece]
+            rows, spent = [found[0] for found, *_ in alone], [f for *_, files in alone for f in files]
+    return rows, time.perf_counter() - began, spent
 
 # %% ../../nbs/api/505_engine_pool.ipynb #9103d18f
 def _plain_rows(setting, rows):
@@ -117,8 +120,7 @@ class _Child:
         with contextlib.suppress(OSError): self.pipe.send(piece)  # a dead child is noticed when it is asked
 
     def take(self):
-        """`(rows of each setting, seconds)` of the piece; a child that died (out of memory, a crash
-        below Python) is a failed row."""
+        "What `_attempt` gave for the piece; a child that died (out of memory, a crash below Python) is a failed row."
         try: return self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
@@ -126,7 +128,7 @@ class _Child:
             message = f"the process ended with exit code {code}"
             if code < 0: message = f"the process was killed by {signal.Signals(-code).name}, perhaps for want of memory"
             rows = [[dict(s, status="failed", cell="", message=message)] for s in self.piece]
-            return rows, time.perf_counter() - self.began
+            return rows, time.perf_counter() - self.began, []
 
     def end(self):
         self.process.kill()
@@ -140,8 +142,8 @@ def finished_pieces(
     jobs: int,  # processes at a time
     places: list | None = None,  # environment variables of each process: which GPU, how many threads
 ):
-    """Yield `(piece, rows of each setting, seconds)` as the pieces finish, `jobs` at a time. Children
-    end with the loop, however it ends."""
+    """Yield `(piece, rows of each setting, seconds, files to be done with when the rows are written)` as
+    the pieces finish, `jobs` at a time. Children end with the loop, however it ends."""
     waiting, children, packed = list(pieces)[::-1], [], _packed(worker)
     if packed is None:
         raise InputError("This worker cannot be sent to other processes, for it holds something that lives in this one "
@@ -152,7 +154,7 @@ def finished_pieces(
         while busy := {c.pipe: c for c in children if c.piece is not None}:
             for pipe in wait(list(busy)):
                 child = busy[pipe]
-                piece, (rows, seconds) = child.piece, child.take()
+                piece, found = child.piece, child.take()
                 if not child.process.is_alive() and waiting:
                     children.remove(child)
                     child.end()
@@ -160,7 +162,7 @@ def finished_pieces(
                     children.append(child)
                 child.piece = None
                 if waiting: child.give(waiting.pop())
-                yield piece, rows, seconds
+                yield piece, *found
     finally:
         for child in children: child.end()
 
@@ -182,8 +184,9 @@ def compute_grid(
     pieces = together(todo) if together else alone
     if len(pieces) < jobs: pieces = alone  # processes that have nothing to do are slower still
     with _ended(pieces, worker, jobs) as done, progress(total=len(todo), desc=desc or results.experiment) as bar:
-        for setting, rows, seconds in _one_by_one(done):
+        for setting, rows, seconds, spent in _one_by_one(done):
             results.write(rows, seconds, setting)
+            done_with(*spent)
             failed += [(setting, r) for r in rows if r.get("status", "ok") != "ok"][:1]
             bar.update()
             if failed: bar.set_postfix(failed=len(failed))
@@ -197,16 +200,18 @@ def _free_processes(worker, place):
 
 @contextlib.contextmanager
 def _ended(pieces, worker, jobs):
-    "The pieces as they end, `(piece, rows of each setting, seconds)`: in this process, or in several."
+    "The pieces as they end, as `finished_pieces` yields them: computed in this process, or in several."
     if jobs == 1 or len(pieces) < 2:
         with _one_thread(): yield ((piece, *_attempt(worker, piece)) for piece in pieces)
     else:
         with contextlib.closing(finished_pieces(pieces, worker, jobs)) as done: yield done
 
 def _one_by_one(done):
-    "`(setting, its rows, its share of the seconds)` of each piece."
-    for piece, found, seconds in done:
-        for setting, rows in zip(piece, found): yield setting, rows, seconds/len(piece)
+    "`(setting, its rows, its share of the seconds, files done with)`; what a piece is done with goes with its last."
+    for piece, found, seconds, spent in done:
+        *others, last = zip(piece, found)
+        for setting, rows in others: yield setting, rows, seconds/len(piece), ()
+        yield *last, seconds/len(piece), spent
 
 # %% ../../nbs/api/505_engine_pool.ipynb #bdf040dc
 REST_KEPT = "; the other rows are kept"  # begins what a `Failed` says of the rest

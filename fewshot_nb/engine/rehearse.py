@@ -287,7 +287,7 @@ def _in_own_process(job) -> dict:
     try:
         child.give([dict(job=json.dumps(job))])
         stop.start()
-        ((row,),), taken = child.take()
+        ((row,),), taken, _ = child.take()
         if _failed(row) and taken >= longest:
             row["message"] = f"its steps were not through after {longest:g} s: give it more with --seconds"
         return row if _failed(row) else json.loads(row["told"])

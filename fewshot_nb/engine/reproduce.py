@@ -33,7 +33,7 @@ def on_this_machine(
     packed = {json.dumps(asdict(j)): j for j in jobs}
     yield None, at_once
     ended = finished_pieces([[dict(job=text)] for text in packed], _run_packed, at_once, places)
-    for n, ((setting,), ((row, *_),), _) in enumerate(ended, 1):
+    for n, ((setting,), ((row, *_),), *_) in enumerate(ended, 1):
         yield packed[setting["job"]], row.get("message")
         yield None, min(at_once, len(jobs) - n)
 

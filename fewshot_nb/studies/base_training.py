@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from torch.utils.flop_counter import FlopCounterMode
-from ..core import InputError, choose, content_digest, settings_from
+from ..core import InputError, choose, content_digest, done_with, settings_from
 from ..data.at_hand import bank_at_hand, check_classes, images_at_hand
 from ..data.augmentation import Augmentation
 from ..data.bank import Bank
@@ -159,7 +159,7 @@ def base_training_row(
                  validation_classes=validation.classes, novel_classes=novel.classes)
     place = Path(folder)/"weights"/f"{name}.safetensors"
     save_weights(model, place, dict(vars(s), images=which, **about, **told))
-    checkpoint.unlink(missing_ok=True)
+    done_with(checkpoint)
     return dict(about, **told, curve=json.dumps(_curve(state, epoch)))
 
 # %% ../../nbs/api/847_studies_base_training.ipynb #84f0b002

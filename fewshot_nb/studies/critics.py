@@ -20,7 +20,8 @@ from scipy.stats import t as student
 from torch import Tensor
 from ..claims.gates import brevity_gate, first_gate, seeds_gate, training_gate
 from ..claims.rules import Estimate, Measure, around, mean_estimate
-from ..core import InputError, choose, device as find_device, read_arrays, rng, save_arrays, settings_from
+from ..core import (InputError, choose, device as find_device, done_with, read_arrays, rng, save_arrays,
+                             settings_from)
 from ..data.source import characters
 from .generation import critic_features, fit_and_judged, human_measures, setting_digest
 from ..metrics import measure_agreement, balanced_tasks, diversity, features_of, prototype_index
@@ -326,7 +327,7 @@ def _at_a_look(measures, tasks, features):
 def _keep(folder, name, measures, checkpoint):
     "The measures of each class are kept; what the training was resumed from is done with."
     save_classes(folder/"classes"/f"{name}.npz", measures)
-    for file in (checkpoint, checkpoint.with_suffix(".curve.json")): file.unlink(missing_ok=True)
+    done_with(checkpoint, checkpoint.with_suffix(".curve.json"))
 
 # %% ../../nbs/api/820_studies_critics.ipynb #689f6cc4
 def critic_agreement(

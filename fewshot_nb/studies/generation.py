@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from .. import core
 from ..claims.rules import Measure
-from ..core import InputError, read_arrays, save_arrays, torch_rng, written_whole
+from ..core import InputError, done_with, read_arrays, save_arrays, torch_rng, written_whole
 from ..data.bank import Bank
 from ..data.source import characters
 from ..metrics import (
@@ -214,7 +214,7 @@ class LearningCurve:
 
     def remove(self):
         "Forget the file: the row has it."
-        if self.path: self.path.unlink(missing_ok=True)
+        if self.path: done_with(self.path)
 
 # %% ../../nbs/api/805_studies_generation.ipynb #58970691
 def generator_rows(
@@ -243,7 +243,7 @@ def generator_rows(
         if curves: row |= _with_end(curves[i], row, _last_losses(state, i))
         if folder: _keep_files(trainee, row, shown, drawn, folder, keep)
         rows.append(row)
-    if folder: checkpoint.unlink(missing_ok=True)
+    if folder: done_with(checkpoint)
     for c in curves or (): c.remove()
     return rows if len(rows) == 1 else [row | dict(together=len(rows)) for row in rows]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np, pandas as pd, torch
 from ..claims.gates import chance_gate, first_gate, brevity_gate, training_gate
 from ..claims.rules import Measure, around
-from ..core import (InputError, choose, content_digest, device as named_device, made_once, read_tensors,
-                             save_tensors, settings_from)
+from ..core import (InputError, choose, content_digest, device as named_device, done_with, made_once,
+                             read_tensors, save_tensors, settings_from)
 from ..data.at_hand import images_at_hand
 from ..data.augmentation import Augmentation
 from ..evaluation.evaluate import evaluate
@@ -192,7 +192,7 @@ def learner_rows(
                  task_classes=json.dumps(torch.cat([t.classes for t in drawn[0]]).tolist()))
     readings = dict.fromkeys(bn for bn, _ in found)
     rows = [about | _reading_row(bn, found, preset.inductive, drawn, n_query) for bn in readings]
-    if checkpoint: checkpoint.unlink(missing_ok=True)  # asking takes minutes, and may be interrupted as well
+    if checkpoint: done_with(checkpoint)
     return rows
 
 # %% ../../nbs/api/848_studies_learners.ipynb #14969c38

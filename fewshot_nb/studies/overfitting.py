@@ -14,7 +14,7 @@ import numpy as np, pandas as pd
 from .. import core
 from ..claims.gates import first_gate, seeds_gate, training_gate
 from ..claims.rules import Measure
-from ..core import InputError, choose, settings_from
+from ..core import InputError, choose, done_with, settings_from
 from ..data.source import characters
 from ..models.core import parameter_count
 from ..models.critics import critic_flops
@@ -105,7 +105,7 @@ def overfitting_row(
     lines, looks = pd.DataFrame(state.history), pd.DataFrame(state.watch.history)
     means = lines.groupby((lines.step - 1)//look)[["loss", "accuracy"]].mean()
     values = means.loss, 100*means.accuracy, looks.loss, 100*looks.accuracy
-    if checkpoint: checkpoint.unlink(missing_ok=True)
+    if checkpoint: done_with(checkpoint)
     curves = {name: _curve_text(v, s.epochs) for name, v in zip(LOSS_CURVES, values)}
     made = dict(parameters=parameter_count(net), steps=state.step, seconds=state.seconds, source=source)
     return asdict(s) | curves | made
