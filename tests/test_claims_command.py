@@ -83,6 +83,16 @@ def test_a_choice_says_of_how_many(said, ledger, args, whose):
     assert chosen < every and head.startswith(f"{chosen} of the {every} claims of {whose},")
 
 
+def test_our_own_claims_are_found_by_name_and_by_experiment(said, ledger):
+    "I1 was said to be no claim, and S1 was another's alone."
+    names = lambda *args: {f"{r['paper']}/{r['id']}" for r in json.loads(said(*args, "--format", "json"))}
+    assert names("S1") == {"generation/S1", "fewshot_nb/S1"}
+    assert names("i1") == names("fewshot_nb/I1") == {"fewshot_nb/I1"}
+    assert names("H4") == {"generation/H4"} and names("--paper", "generation", "S1") == {"generation/S1"}
+    about = names("--experiment", "intervals")
+    assert about and {n.split("/")[0] for n in about} == {"fewshot_nb"}
+    assert "claims of five papers and this library" in " ".join(said("--experiment", "intervals").split())
+
 def test_one_paper_has_no_lines_below_its_kinds(said):
     "Each line stood twice, and one paper took turns with itself."
     one, every = said("--paper", "transductive"), said()

@@ -17,7 +17,7 @@ from ..claims.overview import (SHORT_NAMES, answer_of, leading_rows, paper_named
                                         verdict_group, verdict_table)
 from ..core import InputError, cache_dir, choose, one_line, written_whole
 from ..engine.experiment import experiment_names, experiments_folder, results_root
-from ..papers import EVIDENCE, expectation_word, retired_claims
+from ..papers import EVIDENCE, expectation_word, published_claims, retired_claims
 
 # %% ../../nbs/api/957_cli_claims.ipynb #6529db47
 _FOR_THE_EYE = ("overview.py", "page.py", "faults.py", "__init__.py")  # chapters that change no verdict
@@ -134,6 +134,12 @@ def _name(row): return f"{SHORT_NAMES.get(row['paper'], row['paper'])}/{row['id'
 def _names(row):
     "What a claim may be called, in small letters."
     return {n.lower() for n in (row["id"], _name(row), f"{row['paper']}/{row['id']}")}
+
+def _means_ours(names, experiment):
+    "Whether a name, or an experiment, is that of a claim of our own; a paper may have a claim of the same name."
+    ours, asked = published_claims("fewshot_nb").to_dict("records"), {n.strip().lower() for n in names or ()}
+    where = experiment and _experiment_named(experiment)
+    return any(asked & _names(r) or r["where"] == where for r in ours)
 
 def _no_claim(name, among):
     "Why there is no claim of a name: it was retired, or never was one."
@@ -314,8 +320,9 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five")
 def _whose(rows):
     "Whose claims these are, in words."
     papers = list(dict.fromkeys(r["paper"] for r in rows))
-    if len(papers) > 1: return f"{_NUMBERS[len(papers)]} papers" if len(papers) < 6 else "papers and this library"
     if papers == ["fewshot_nb"]: return "this library"
+    if papers[-1:] == ["fewshot_nb"]: return f"{_NUMBERS[len(papers) - 1]} papers and this library"
+    if len(papers) > 1: return f"{_NUMBERS[len(papers)]} papers"
     return f"the paper on {SHORT_NAMES[papers[0]]}" if papers else "five papers"
 
 # %% ../../nbs/api/957_cli_claims.ipynb #46e0e209
@@ -384,6 +391,7 @@ def claims_command(
     if ours and out is None: rows, colours = _our_claims()
     else: rows, colours = kept_ledger(anew)
     if out is not None: rows = _own_rows(out)
+    elif not paper and _means_ours(names, experiment): rows = rows + _our_claims()[0]
     among = selected_rows(rows, paper)
     rows = selected_rows(rows, paper, experiment, verdict, kind, names)
     if write: return _print_to_end(write(rows))

@@ -30,6 +30,8 @@ from ..models.critics import critic_flops, fresh_critic, read_critics
 from ..models.heads import prototype_logits
 from ..samplers import TaskBatch
 from .generators import counted_in
+
+# %% ../../nbs/api/820_studies_critics.ipynb #c0ffee20
 from ..train.classifier import train_classifier
 from ..train.loop import judged_in_stretches
 from ..train.simclr import train_simclr
