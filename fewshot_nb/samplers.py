@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'largest_remainder', 'Marginal', 'Balanced', 'dirichlet', 'Dirichlet', 'Effective', 'Counts', 'marginal',
-           'Shots', 'RangeShots', 'LinearShots', 'StepShots', 'DirichletShots', 'shots', 'Ways', 'ways', 'TaskSpec',
-           'TaskBatch', 'distinct', 'task_stream', 'join_tasks', 'draw_tasks', 'rectangles', 'Opened', 'open_tasks',
-           'given_tasks', 'lake_tasks', 'lake_image_tasks']
+           'evenness', 'Shots', 'RangeShots', 'LinearShots', 'StepShots', 'DirichletShots', 'shots', 'Ways', 'ways',
+           'TaskSpec', 'TaskBatch', 'distinct', 'task_stream', 'join_tasks', 'draw_tasks', 'rectangles', 'Opened',
+           'open_tasks', 'given_tasks', 'lake_tasks', 'lake_image_tasks']
 
 # %% ../nbs/api/200_samplers.ipynb #073035ef
 import dataclasses, math, re, warnings
@@ -203,6 +203,15 @@ def _marginal_word(m):
     except ValueError:
         raise InputError(f"The marginal {m!r} has something other than numbers between its brackets: "
                          "write for example dirichlet(2).") from None
+
+# %% ../nbs/api/200_samplers.ipynb #9820c789
+def evenness(
+    m,  # as `marginal` takes it: "balanced", "dirichlet(0.1)"
+) -> float:  # NaN for a marginal that has no single a
+    "The Dirichlet parameter of a marginal; infinite for balanced queries."
+    found = marginal(m)
+    if isinstance(found, Balanced): return math.inf
+    return float(found.a) if isinstance(found, Dirichlet) and np.ndim(found.a) == 0 else math.nan
 
 # %% ../nbs/api/200_samplers.ipynb #e4b34250
 class Shots:

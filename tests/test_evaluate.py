@@ -1,6 +1,7 @@
 """`evaluate` as users meet it: bad input is refused in one sentence before any work, odd banks give
 numbers, the same tasks give the same rows."""
 import os
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -22,6 +23,7 @@ from fewshot_nb.data.features import Features, feature_bank, features
 from fewshot_nb.evaluation.calibration import Calibrated
 from fewshot_nb.evaluation.compare import compare_methods
 from fewshot_nb.evaluation.evaluate import chosen_methods, evaluate
+from fewshot_nb.evaluation.front import evaluate_features
 from fewshot_nb.evaluation.tuning import tune_method
 from fewshot_nb.inference import base
 from fewshot_nb.inference.base import Method
@@ -126,6 +128,7 @@ def test_a_corrupt_file_on_the_command_line(tmp_path, suffix, no_work):
     "options, words",
     [
         (["--methods", "simplshot"], "did you mean simpleshot"), (["--dirichlet", "-1"], "above 0"),
+        (["--dirichlet", "2,x"], "'x' must be numbers above 0"), (["--dirichlet", ","], "names no number"),
         (["--way", "9", "--queries", "18"], "way=9 asks for more classes"),
         (["--shots", "40"], "has 40 samples"), (["--protocol", "joint"], "did you mean disjoint"),
         (["--split", "none.csv"], "no split file"), (["--device", "gpu7"], "gpu7"),
@@ -408,6 +411,29 @@ def test_the_picture_is_of_the_tasks_that_were_asked(tmp_path, monkeypatch):
     assert pd.read_csv(tmp_path/"table.csv").content.nunique() == 2
     alone = evaluate(cloud(seed=2), "simpleshot", asked["spec"], 10, out=tmp_path/"rows")
     assert not cli._update_files(tmp_path, alone) and len(drawn) == 1  # nothing to compare with
+
+def test_several_dirichlet_parameters_are_a_table_each_and_a_curve(tmp_path, monkeypatch):
+    from fewshot_nb.evaluation import front
+    drawn = []
+    real = front._draw_curves
+    monkeypatch.setattr(front, "_draw_curves", lambda *args: drawn.append(real(*args)) or drawn[-1])
+    args = ["evaluate", saved(tmp_path/"f.npz", cloud()), "--shots", "1", "5", "--methods", "simpleshot", "bd-cspn",
+            "--way", "4", "--queries", "20", "--tasks", "12", "--out", str(tmp_path/"out")]
+    def asked(*more): return CliRunner().invoke(app, [*args, *map(str, more)], catch_exceptions=False)
+    said = asked("--dirichlet", "10", "1", "0.5,0.2", "--plot", tmp_path/"curve.png").stdout
+    assert [re.search(r"dirichlet\(([\d.]+)\)", line)[1] for line in said.splitlines() if "-shot," in line] == (
+        ["10", "1", "0.5", "0.2"]*2)
+    panels = [ax for ax in drawn[0].axes if ax.lines]
+    assert [ax.get_title() for ax in panels] == ["1-shot", "5-shot"] and len(drawn) == 1
+    assert [t.get_text() for t in panels[0].get_xticklabels()] == ["10", "1", "0.5", "0.2"]
+    asked("--dirichlet", "10", "1", "--plot", tmp_path/"bars.png")  # two points are no curve
+    assert len(drawn) == 1 and (tmp_path/"bars.png").is_file() and (tmp_path/"curve.png").stat().st_size > 9000
+    x, y = cloud().data, cloud().labels
+    several = evaluate_features(x, y, methods="simpleshot", shots=1, way=4, n_query=20, n_tasks=12,
+                                marginal=["dirichlet(10)", "dirichlet(0.2)"])
+    for marginal, mine in several.tasks[several.tasks.marginal != "balanced"].groupby("marginal"):
+        alone = evaluate(cloud(), "simpleshot", TaskSpec(4, 1, 20, marginal), 12)
+        assert mine.accuracy.tolist() == alone.accuracy.tolist()  # the tasks are those of each by itself
 
 def test_the_table_adds_and_never_forgets(tmp_path):
     "Two files of one name in one folder: both in table.csv; a line whose rows are gone stays."

@@ -29,8 +29,8 @@ def _by_options(sentence) -> str:
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #82021906
 class SeveralValues(TyperCommand):
-    "A command whose options `--shots` and `--methods` take several values after one another."
-    several = ("--shots", "--methods")
+    "A command whose options `--shots`, `--dirichlet` and `--methods` take several values after one another."
+    several = ("--shots", "--dirichlet", "--methods")
     files = (".npz", ".parquet", ".safetensors", ".pt", ".pth", ".npy", ".csv")
 
     def parse_args(
@@ -38,7 +38,7 @@ class SeveralValues(TyperCommand):
         ctx,  # typer's context
         args,  # the words of the command line
     ):
-        "Write the option again before each further value: numbers belong to --shots, what is no file to --methods."
+        "Write the option again before each further value: numbers for --shots and --dirichlet, no file for --methods."
         out, current = [], None
         for a in args:
             if a.startswith("--"): current = a if a in self.several else None
@@ -55,6 +55,7 @@ class SeveralValues(TyperCommand):
     ) -> bool:
         "Whether a value may be another one of this option, and not the file of features."
         if option == "--shots": return not set(value) - set("0123456789,-") and value[:1].isdigit()
+        if option == "--dirichlet": return not set(value) - set("0123456789.,") and value.strip(".,") != ""
         from fewshot_nb.data.features import SHIPPED_FEATURES
         return Path(value).suffix not in self.files and value not in SHIPPED_FEATURES
 
@@ -76,8 +77,9 @@ _Way = Annotated[int, typer.Option(help="Classes of a task.")]
 _Queries = Annotated[Optional[int], typer.Option(
     "--queries", "--n-query", show_default=False,
     help="Queries of a whole task (n_query); default 75, or the next multiple of --way.")]
-_Dirichlet = Annotated[Optional[float], typer.Option(
-    help="Imbalanced queries, proportions from Dirichlet(a); default 2.", show_default=False)]
+_Dirichlet = Annotated[Optional[list[str]], typer.Option(
+    help="Imbalanced queries, proportions from Dirichlet(a); several values, one table each. Default 2.",
+    show_default=False)]
 _Balanced = Annotated[bool, typer.Option("--balanced", help="Balanced queries only.")]
 _Split = Annotated[Optional[str], typer.Option(help="A CSV with the columns class and part; or grocery, caltech101.")]
 _Seed = Annotated[int, typer.Option(help="Of the tasks.")]
@@ -197,18 +199,28 @@ def specs_asked(
     shots,  # the words after --shots
     way,  # classes of a task
     queries,  # queries of a task, or None for the usual number
-    dirichlet,  # the concentration a, or None
+    dirichlet,  # the words after --dirichlet, or None
     balanced,  # equal counts of queries instead
     protocol="disjoint",  # disjoint or veilleux2021
 ) -> list:
     "The kinds of task that options ask for."
-    if balanced and dirichlet is not None:
+    if balanced and dirichlet:
         raise InputError("--balanced and --dirichlet exclude each other: give one of them.")
-    marginal = "balanced" if balanced else f"dirichlet({2. if dirichlet is None else dirichlet!r})"
+    marginals = ["balanced"] if balanced else [f"dirichlet({a!r})" for a in _concentrations(dirichlet or ["2"])]
     from fewshot_nb.evaluation.evaluate import usual_queries
     from fewshot_nb.samplers import TaskSpec
     queries = usual_queries(way, queries)
-    return [TaskSpec(way, s, queries, marginal, protocol) for s in dict.fromkeys(shots_asked(shots))]
+    return [TaskSpec(way, s, queries, m, protocol) for s in dict.fromkeys(shots_asked(shots)) for m in marginals]
+
+def _concentrations(groups) -> list:
+    "The numbers of --dirichlet, which come in several words or with commas."
+    texts, found = [a.strip() for group in groups for a in group.split(",") if a.strip()], []
+    for a in texts:
+        try: found.append(float(a))
+        except ValueError: raise InputError(f"--dirichlet {a!r} must be numbers above 0, for instance "
+                                            "--dirichlet 0.1 0.5 2.") from None
+    if not found: raise InputError("--dirichlet names no number: write for instance --dirichlet 0.1 0.5 2.")
+    return list(dict.fromkeys(found))
 
 # %% ../../nbs/api/955_cli_evaluate.ipynb #ref-out
 def refuse_output(

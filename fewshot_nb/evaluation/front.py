@@ -16,9 +16,9 @@ from ..data.features import (Features, feature_arrays, feature_bank, feature_tab
                                       mean_of_base_file, tell_leak, tell_repeats)
 from .compare import compare_methods, shot_words, with_image_intervals
 from .evaluate import evaluate, redraws_were_told, usual_queries
-from .tables import SORTS, Report, method_tables
-from ..plots import COLOURS, METHOD_KINDS, style
-from ..samplers import TaskSpec
+from .tables import SORTS, Report, draw_evenness, method_tables
+from ..plots import COLOURS, METHOD_KINDS, legend_by_height, style
+from ..samplers import Marginal, TaskSpec, evenness
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #faac9ec8
 def features_from(
@@ -170,6 +170,11 @@ def _instead_of(called, **now):
     return guarded
 
 # %% ../../nbs/api/585_evaluation_front.ipynb #0c962b5d
+def _marginals(given) -> list:
+    "Each marginal that was given: one, which may be a list of counts, or a list of words."
+    several = isinstance(given, (list, tuple)) and any(isinstance(m, (str, Marginal)) for m in given)
+    return list(given) if several else [given]
+
 @_instead_of("evaluate", names="class_names=, a name for each class",
              balanced="change=False, or True to run balanced queries, too")
 def evaluate_features(
@@ -183,7 +188,7 @@ def evaluate_features(
     shots=(1, 5),  # labelled samples of each class; a number or several
     way: int = 5,  # classes of a task
     n_query: int | None = None,  # queries of a whole task; default: 75, or the next multiple of `way`
-    marginal="dirichlet(2)",  # class shares of the queries: "balanced", "dirichlet(2)", counts
+    marginal="dirichlet(2)",  # class shares of the queries: "balanced", "dirichlet(2)", counts; or a list of words
     within: str | None = None,  # draw the classes of a task from one group; the word names the kind of group
     n_tasks: int = 1000,  # tasks of each kind
     seed: int = 0,  # of the tasks
@@ -203,7 +208,8 @@ def evaluate_features(
         raise InputError(f"within={within!r} draws classes from one group, but all are in one: give groups=.")
     shots = list(shots) if isinstance(shots, (list, tuple, range, np.ndarray)) else [shots]
     n_query = usual_queries(way, n_query)
-    specs = [TaskSpec(way, s, n_query, marginal, within=within, skip_small=within is not None) for s in shots]
+    specs = [TaskSpec(way, s, n_query, m, within=within, skip_small=within is not None)
+             for s in shots for m in _marginals(marginal)]
     rows = evaluate(data, methods, specs, n_tasks, seed, device, change=change, out=out, calibration=calibration)
     with redraws_were_told(): return Evaluation(rows, data.novel, sort, images)
 
@@ -212,8 +218,10 @@ def evaluate_features(
 def plot(self: Evaluation,
     axes=None,  # a matplotlib axis for each table; default: a new figure
 ):
-    "Accuracies with intervals over tasks, one panel for each kind of task; returns the figure."
+    """Accuracies with intervals over tasks, one panel for each kind of task; returns the figure. Of three
+    Dirichlet parameters or more curves are drawn, one panel for each number of shots."""
     import matplotlib.pyplot as plt
+    if len(curves := _curves(self.numbers)): return _draw_curves(curves, axes)
     n, lines = len(self.tables), max(len(t.words) for t in self.tables)
     with style():
         size = 1.4 + 2.8*n, 1.2 + .24*lines
@@ -249,3 +257,26 @@ def _legend_below(figure, numbers):
     if numbers.change.notna().any():
         marks.append(Line2D([], [], ls="", marker="o", mfc="white", color="k", label="on balanced queries"))
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks), fontsize=8.5)
+
+# %% ../../nbs/api/585_evaluation_front.ipynb #fc71afbc
+def _curves(numbers):
+    "The lines of Dirichlet queries, where they have three parameters or more; else none."
+    a = numbers.marginal.map(evenness)
+    return numbers[np.isfinite(a) & (a[np.isfinite(a)].nunique() > 2)]
+
+def _draw_curves(lines, axes):
+    "A panel for each number of shots, with one legend."
+    import matplotlib.pyplot as plt
+    kinds = list(lines.groupby(["shot", "protocol"], sort=False))
+    with style():
+        if axes is None:
+            high = max(2.8, .6 + .2*lines.method.nunique())
+            _, axes = plt.subplots(1, len(kinds), figsize=(1.6 + 3.2*len(kinds), high), squeeze=False,
+                                   layout="constrained")
+        axes = np.ravel(axes)
+        for ax, ((shot, protocol), panel) in zip(axes, kinds):
+            draw_evenness(ax, panel.drop_duplicates(["method", "marginal"]))
+            ax.set(title=shot_words(shot, protocol)[0], ylabel="accuracy (%)")
+            ax.set_xlabel("Dirichlet parameter a\n(the smaller, the more uneven the queries)")
+        legend_by_height(axes[len(kinds) - 1])
+    return axes[0].figure

@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['NOT_MEASURED', 'JUDGED_METHODS', 'MIS_SET', 'pooled_cells', 'share_of_cells', 'every_cell', 'share_measure',
            'ComparedMethods', 'fewest_shot_measures', 'every_shot_measures', 'lowest_lead', 'overall_measures',
-           'shot_gains', 'marginal_measure', 'named_method_measures', 'realistic_measures', 'evenness',
-           'curve_measures', 'imbalance_measures', 'rows_by_network', 'parameter_ranges', 'mis_set_ranges',
-           'sweep_measures']
+           'shot_gains', 'marginal_measure', 'named_method_measures', 'realistic_measures', 'curve_measures',
+           'imbalance_measures', 'rows_by_network', 'parameter_ranges', 'mis_set_ranges', 'sweep_measures']
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #2b9c82fd
 import functools, itertools
@@ -18,7 +17,7 @@ from .. import inference
 from ..claims.gates import grid_gate
 from ..claims.rules import Estimate, Measure, around
 from ..core import InputError, rng
-from ..samplers import marginal
+from ..samplers import evenness
 from .realistic import INDUCTIVE_METHODS, PUBLISHED_METHODS, rows_by_backbone
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #74c04a42
@@ -296,12 +295,6 @@ def realistic_measures(
             **every_shot_measures(rows)}
 
 # %% ../../nbs/api/832_studies_realistic_claims.ipynb #be196beb
-def evenness(
-    text: str,  # a marginal, as rows have it: "balanced", "dirichlet(0.1)"
-) -> float:
-    "The Dirichlet parameter of a marginal; infinite for balanced queries."
-    return getattr(marginal(text), "a", float("inf"))
-
 def _along(rows, method):
     "Accuracy of a method against the rank of a, a point for each bank."
     mine = rows[rows.method == method]

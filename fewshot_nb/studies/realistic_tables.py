@@ -12,11 +12,13 @@ __all__ = ['method_label', 'marginal_label', 'accuracy_table', 'mean_halves', 'u
 import re
 import numpy as np, pandas as pd
 from .. import inference
+from ..evaluation.tables import draw_evenness
 from ..evaluation.tuning import BALANCE_PARAMETERS
 from ..papers import published_table
-from ..plots import COLOURS, INKS, reading_table
+from ..plots import INKS, reading_table
+from ..samplers import evenness
 from .realistic import INDUCTIVE_METHODS, METHOD_VARIANTS, PUBLISHED_METHODS, realistic_methods
-from .realistic_claims import evenness, pooled_cells
+from .realistic_claims import pooled_cells
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #ae3db3f4
 def method_label(
@@ -292,26 +294,13 @@ def tuning_table(
     return table.round({name: 1 for name in table if name != "tuned value"})
 
 # %% ../../nbs/api/834_studies_realistic_tables.ipynb #6d397e1f
-_METHOD_LOOKS = {"simpleshot": ("black", "o"), "pt-map": ("vermillion", "s"), "tim": ("orange", "^"),
-                 "alpha-tim": ("blue", "D"), "laplacianshot": ("green", "v"), "bd-cspn": ("purple", "<"),
-                 "entropy-min": ("sky", ">")}
-
 def draw_imbalance(
     ax,  # a matplotlib axis
     rows,  # of `exp_imbalance`, of one bank
 ):
-    "Accuracy as queries become more uneven, a line for each method; SimpleShot is dashed, bands are over tasks."
-    marginals = sorted(rows.marginal.unique(), key=evenness, reverse=True)
-    for method, t in rows.groupby("method", sort=False):
-        t, (colour, marker) = t.set_index("marginal").reindex(marginals), _METHOD_LOOKS.get(method, ("", "o"))
-        ink = COLOURS.get(colour, "#888888")
-        x, mean, half = range(len(marginals)), 100*t.accuracy, 100*t.accuracy_half
-        ax.plot(x, mean, "--" if method == "simpleshot" else "-", marker=marker, ms=4, color=ink,
-                label=method_label(method))
-        ax.fill_between(x, mean - half, mean + half, color=ink, alpha=.25, lw=0)
-    names = [f"{evenness(m):g}" if np.isfinite(evenness(m)) else m for m in marginals]
-    ax.set(xlabel="Dirichlet parameter a", title=rows.features.iloc[0])
-    ax.set_xticks(range(len(marginals)), names, rotation=30, ha="right", rotation_mode="anchor")
+    "Accuracy as queries become more uneven, see `draw_evenness`."
+    draw_evenness(ax, rows, method_label)
+    ax.set_title(rows.features.iloc[0])
 
 def imbalance_table(
     rows,  # of `exp_imbalance`
