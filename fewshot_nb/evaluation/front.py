@@ -277,6 +277,7 @@ def _draw_curves(lines, axes):
         for ax, ((shot, protocol), panel) in zip(axes, kinds):
             draw_evenness(ax, panel.drop_duplicates(["method", "marginal"]))
             ax.set(title=shot_words(shot, protocol)[0], ylabel="accuracy (%)")
-            ax.set_xlabel("Dirichlet parameter a\n(the smaller, the more uneven the queries)")
+            note = "\n* milder: a class was too small" if any("*" in t.get_text() for t in ax.get_xticklabels()) else ""
+            ax.set_xlabel(f"Dirichlet parameter a\n(the smaller, the more uneven the queries){note}")
         legend_by_height(axes[len(kinds) - 1])
     return axes[0].figure

@@ -438,7 +438,8 @@ def draw_evenness(
     lines: pd.DataFrame,  # method, marginal, accuracy and accuracy_half in 0..1: one bank and number of shots
     label=str,  # what a legend calls a method
 ):
-    "Accuracy as queries become more uneven, a line for each method; bands are 95 % intervals over tasks."
+    """Accuracy as queries become more uneven, a line for each method; bands are 95 % intervals over tasks. A star
+    marks a parameter of which more than one task in twenty was drawn again: what was asked is milder."""
     from fewshot_nb.plots import COLOURS
     marginals = sorted(lines.marginal.unique(), key=evenness, reverse=True)
     for method, t in lines.groupby("method", sort=False):
@@ -448,5 +449,7 @@ def draw_evenness(
         ax.plot(x, mean, dash, marker=marker, ms=4, color=ink, label=label(method))
         ax.fill_between(x, mean - half, mean + half, color=ink, alpha=.25, lw=0)
     names = [f"{evenness(m):g}" if np.isfinite(evenness(m)) else m for m in marginals]
+    redrawn = lines.groupby("marginal").redraw_rate.max() if "redraw_rate" in lines else {}
+    names = [f"{name}*" if redrawn.get(m, 0) > .05 else name for name, m in zip(names, marginals)]
     ax.set_xlabel("Dirichlet parameter a")
     ax.set_xticks(range(len(marginals)), names, rotation=30, ha="right", rotation_mode="anchor")
