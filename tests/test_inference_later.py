@@ -49,7 +49,7 @@ def tim_adm(s, y, q, ce, b, a, tau=15, steps=150):
     return np.stack([posterior(w, z, tau) for z in q])
 
 
-def paddle(s, y, q, price, steps=20):
+def paddle(s, y, q, price, steps=100):
     "Martin et al. (2022), Algorithm 1 with lambda = price*|Q|; without a price soft k-means."
     spread = q.max(0) - q.min(0)
     s, q = s/spread, q/spread
@@ -182,7 +182,7 @@ def test_each_task_and_each_order_by_itself(m):
     assert same[decided[[0, 17]]].float().mean() > (.98 if m.name == "lr+ici" else .9999)
 
 
-def test_what_has_no_golden_data_says_so():
+def test_what_no_reference_stands_behind_says_so():
     unverified = {name for name, m in METHODS.items() if not m.verified_by}
-    assert unverified == {"lr+ici", "tim-adm", "paddle", "soft-kmeans", "bavardage"}
+    assert unverified == {"lr+ici"}
     assert {METHODS[name]().unverified for name in unverified} == {"unverified against the authors' code"}

@@ -1,4 +1,5 @@
 "Every method against the predictions that its authors' code made on the same 40 tasks (shared/golden/transductive)."
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -45,9 +46,13 @@ FAST = [(LaplacianShot.published(5), "LaplacianShot"), (LaplacianShot.published(
 
 
 def test_only_what_is_held_to_a_reference_claims_one():
-    "`verified_by` names this file's data for the methods that it tests, with the number of queries that may differ."
+    """`verified_by` names this file's data for the methods that it tests, with the number of queries that may differ;
+    for others a commit of public code that was run beside them once, and how many queries agreed."""
     held = {method.name: allowed for method, _, allowed in [*PLAIN, *HEADS, *((m, n, 0) for m, n in FAST)]}
-    assert {name for name, m in METHODS.items() if m.verified_by} == set(held)
+    once = {name: m.verified_by for name, m in METHODS.items() if m.verified_by and name not in held}
+    told = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{7} [^:]+: ([\d,]+) of ([\d,]+) queries")
+    assert all(told.fullmatch(claim) for claim in once.values()), once
+    assert set(held) <= {name for name, m in METHODS.items() if m.verified_by}
     for name, allowed in held.items():
         claim = METHODS[name].verified_by
         assert "Veilleux et al. (2021)'s code" in claim

@@ -375,7 +375,7 @@ class Method:
     title: ClassVar[str] = ""  # as the paper writes it
     source: ClassVar[str] = ""  # who proposed it
     transductive: ClassVar[bool] = True  # whether it looks at all queries of a task together
-    verified_by: ClassVar[str] = ""  # the reference that its published settings agree with, by a test
+    verified_by: ClassVar[str] = ""  # the reference that its published settings agree with
     version: ClassVar[int] = 1  # raised when its answers change
     block: ClassVar[int] = 16  # tasks at a time on a CPU
     scale_free: ClassVar[bool] = False  # whether answers do not depend on the unit of the features
@@ -509,7 +509,8 @@ def of(cls: BaseStatistics,
     features: Float[Tensor, "sample dim"],  # of the base classes
     labels: Int[Tensor, "sample"],  # their classes, any whole numbers
 ):
-    "The statistics of base features; the covariance in the scale of Hu et al. (2023), 600 images a class."
+    """The statistics of base features; the covariance as that of a sum over 600 images a class. Hu et al. (2023)'s
+    code sums over all there are: of n it has our numbers with the temperature times 600/n, the clip times (n/600)^.5."""
     factor = power_of_two(largest_value(features[None]))
     x = features*factor
     mean, (_, y, counts) = x.mean(0), labels.unique(return_inverse=True, return_counts=True)

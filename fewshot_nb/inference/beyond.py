@@ -29,6 +29,7 @@ class TIMADM(Method):
     steps: int = 150  # of both updates
     engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source = "tim-adm", "TIM-ADM", "Boudiaf et al. 2020"
+    verified_by = "mboudiaf/TIM@c324ca8 TIM_ADM, balanced and Dirichlet(2): 5,520 of 5,520 queries"
     scale_free = True
     engines = ("torch", "numba")
     compiled = CompiledTwin("clustering._adm_tasks", 6, 8e-3)
@@ -92,13 +93,14 @@ def _by_range(support, query):
 @dataclass(frozen=True)
 class SoftKMeans(Method):
     "Soft k-means from the prototypes, Ren et al. (2018), in the form of Martin et al. (2022)."
-    steps: int = 20  # of assignments and centres
+    steps: int = 100  # of assignments and centres, as in the configurations of Martin et al.
     price: float = 0  # weight of a class's price: 0 for soft k-means, 1 for PADDLE
     engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
-    name, title, source = "soft-kmeans", "soft k-means", "Ren et al. 2018"
+    name, title, source = "soft-kmeans", "soft k-means", "Ren et al. 2018, as in Martin et al. 2022"
+    verified_by = "SegoleneMartin/PADDLE@ab59a2f SOFT_KM: 7,740 of 7,740 queries"
     scale_free = True
     engines = ("torch", "numba")
-    compiled = CompiledTwin("clustering._kmeans_tasks", 4, .8e-3)
+    compiled = CompiledTwin("clustering._kmeans_tasks", 4, 2.8e-3)
     cost = 0.5e-3
 
     def __post_init__(self):
@@ -129,6 +131,7 @@ class PADDLE(SoftKMeans):
     "PrimAl Dual minimum Description LEngth, Martin et al. (2022) Algorithm 1: soft k-means with a price."
     price: float = 1  # weight of a class's price, as a multiple of the paper's |Q|
     name, title, source = "paddle", "PADDLE", "Martin et al. 2022"
+    verified_by = "SegoleneMartin/PADDLE@ab59a2f PADDLE, alpha = |Q|: 7,740 of 7,740 queries"
 
 # %% ../../nbs/api/495_inference_beyond.ipynb #9631ec62
 def logistic_regression(
@@ -270,6 +273,8 @@ class BAVARDAGE(CL2NMixin, Method):
     centre: str = "base"  # what CL2N subtracts: the mean of `base` features, of the `support`, or `none`
     engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source = "bavardage", "BAVARDAGE", "Hu et al. 2023"
+    verified_by = "yhu01/BAVARDAGE@73fc716 VB_EM, in double precision: 8,220 of 8,220 queries"
+    unverified = property(lambda self: "without the base classes' covariance", doc="What its rows say.")
     engines = ("torch", "numba")
     takes_base = True
     compiled = CompiledTwin("clustering._bayes_tasks", 4, 1e-3)
