@@ -509,8 +509,8 @@ def of(cls: BaseStatistics,
     features: Float[Tensor, "sample dim"],  # of the base classes
     labels: Int[Tensor, "sample"],  # their classes, any whole numbers
 ):
-    """The statistics of base features; the covariance as that of a sum over 600 images a class. Hu et al. (2023)'s
-    code sums over all there are: of n it has our numbers with the temperature times 600/n, the clip times (n/600)^.5."""
+    """The statistics of base features; the covariance as that of a sum over 600 images a class. The code of Hu et
+    al. (2023) sums over all n: it has our numbers with the temperature times 600/n and the clip times (n/600)^.5."""
     factor = power_of_two(largest_value(features[None]))
     x = features*factor
     mean, (_, y, counts) = x.mean(0), labels.unique(return_inverse=True, return_counts=True)
