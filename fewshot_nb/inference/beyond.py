@@ -187,8 +187,7 @@ class LRICI(Method):
     grid: int = 100  # thresholds on the path
     engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source = "lr+ici", "LR+ICI", "Wang et al. 2020"
-    verified_by = ("Yikai-Wang/ICI-FSL@caa30b3 ICI.predict: 4,934 of 5,130 queries; 5,123 with its intercept penalised "
-                   "and its ties broken by residual")
+    verified_by = "Yikai-Wang/ICI-FSL@caa30b3 ICI.predict: 4,934 of 5,130 queries; 5,123 with our intercept and ties"
     scale_free = True
     engines = ("torch", "numba")
     block = 64
