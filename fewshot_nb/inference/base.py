@@ -376,6 +376,7 @@ class Method:
     source: ClassVar[str] = ""  # who proposed it
     transductive: ClassVar[bool] = True  # whether it looks at all queries of a task together
     verified_by: ClassVar[str] = ""  # the reference that its published settings agree with
+    departs: ClassVar[str] = ""  # what it does otherwise than that reference, as its rows say it
     version: ClassVar[int] = 1  # raised when its answers change
     block: ClassVar[int] = 16  # tasks at a time on a CPU
     scale_free: ClassVar[bool] = False  # whether answers do not depend on the unit of the features
@@ -424,8 +425,8 @@ def _published(cls: Method, shot, setting): return {}
 
 @patch(as_prop=True)
 def unverified(self: Method) -> str:
-    "What a table has to say where no reference stands behind a method; else empty."
-    if self.verified_by: return ""
+    "What a table has to say of a method: that no reference stands behind it, or how it departs from that; else empty."
+    if self.verified_by: return self.departs
     ours = type(self).__module__.startswith("fewshot_nb.")
     return "unverified against the authors' code" if ours else "your own: no reference to check it against"
 

@@ -188,6 +188,7 @@ class LRICI(Method):
     engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source = "lr+ici", "LR+ICI", "Wang et al. 2020"
     verified_by = "Yikai-Wang/ICI-FSL@caa30b3 ICI.predict: 4,934 of 5,130 queries; 5,123 with our intercept and ties"
+    departs = "with a penalised intercept, which the authors leave free"
     scale_free = True
     engines = ("torch", "numba")
     block = 64
@@ -275,7 +276,7 @@ class BAVARDAGE(CL2NMixin, Method):
     engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source = "bavardage", "BAVARDAGE", "Hu et al. 2023"
     verified_by = "yhu01/BAVARDAGE@73fc716 VB_EM, in double precision: 8,220 of 8,220 queries"
-    unverified = property(lambda self: "without the base classes' covariance", doc="What its rows say.")
+    departs = "without the base classes' covariance"
     engines = ("torch", "numba")
     takes_base = True
     compiled = CompiledTwin("clustering._bayes_tasks", 4, 1e-3)
