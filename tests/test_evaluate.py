@@ -128,7 +128,7 @@ def test_a_corrupt_file_on_the_command_line(tmp_path, suffix, no_work):
     "options, words",
     [
         (["--methods", "simplshot"], "did you mean simpleshot"), (["--dirichlet", "-1"], "above 0"),
-        (["--dirichlet", "2,x"], "'x' must be numbers above 0"), (["--dirichlet", ","], "names no number"),
+        (["--dirichlet", "2", "1e-1,x"], "'x' must be numbers above 0"), (["--dirichlet", ","], "names no number"),
         (["--way", "9", "--queries", "18"], "way=9 asks for more classes"),
         (["--shots", "40"], "has 40 samples"), (["--protocol", "joint"], "did you mean disjoint"),
         (["--split", "none.csv"], "no split file"), (["--device", "gpu7"], "gpu7"),
@@ -420,7 +420,7 @@ def test_several_dirichlet_parameters_are_a_table_each_and_a_curve(tmp_path, mon
     args = ["evaluate", saved(tmp_path/"f.npz", cloud()), "--shots", "1", "5", "--methods", "simpleshot", "bd-cspn",
             "--way", "4", "--queries", "20", "--tasks", "12", "--out", str(tmp_path/"out")]
     def asked(*more): return CliRunner().invoke(app, [*args, *map(str, more)], catch_exceptions=False)
-    said = asked("--dirichlet", "10", "1", "0.5,0.2", "--plot", tmp_path/"curve.png").stdout
+    said = asked("--dirichlet", "10", "1", "5e-1,.2", "--plot", tmp_path/"curve.png").stdout
     assert [re.search(r"dirichlet\(([\d.]+)\)", line)[1] for line in said.splitlines() if "-shot," in line] == (
         ["10", "1", "0.5", "0.2"]*2)
     panels = [ax for ax in drawn[0].axes if ax.lines]

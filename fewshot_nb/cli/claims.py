@@ -144,7 +144,9 @@ def _means_ours(names, experiment):
 def _no_claim(name, among):
     "Why there is no claim of a name: it was retired, or never was one."
     gone = [r for r in retired_claims().to_dict("records") if name.lower() in _names(r)]
-    if not gone: return f"There is no claim {name!r} among these {among}: `fewshot_nb claims --all` tells them all."
+    if not gone:
+        return (f"There is no claim {name!r} among these {among}: `fewshot_nb claims --all` tells them all, "
+                "and --paper fewshot_nb our own.")
     why = re.sub(r"\. (?=[A-Z])", "; ", gone[0]["why"].rstrip("."))  # one sentence
     return f"The claim {name!r} ({gone[0]['statement']}) was retired: {why[:1].lower() + why[1:]}."
 

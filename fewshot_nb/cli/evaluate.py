@@ -55,7 +55,7 @@ class SeveralValues(TyperCommand):
     ) -> bool:
         "Whether a value may be another one of this option, and not the file of features."
         if option == "--shots": return not set(value) - set("0123456789,-") and value[:1].isdigit()
-        if option == "--dirichlet": return not set(value) - set("0123456789.,") and value.strip(".,") != ""
+        if option == "--dirichlet": return value[:1] in set("0123456789.") and Path(value).suffix not in self.files
         from fewshot_nb.data.features import SHIPPED_FEATURES
         return Path(value).suffix not in self.files and value not in SHIPPED_FEATURES
 
