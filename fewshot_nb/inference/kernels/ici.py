@@ -325,7 +325,7 @@ def _join(new, m, gram, K, C, R, S, w, V, G, strip):
     w[:size], V[:size], G[:size] = 0, 0, 0
     for j in range(b):
         g, Ku, wj = gram[new[j]], K[new[j]], w[j]
-        for i in range(len(g)): K[i, m + j] = g[i] + _f(1)
+        for i in range(len(g)): K[i, m + j] = g[i]
         for i in range(m): wj[i] = _f(.5)*Ku[i]
     _by_factor(w[:size], R, m, V)
     _through_factor(V[:b], R, m, strip, G)
@@ -340,6 +340,28 @@ def _join(new, m, gram, K, C, R, S, w, V, G, strip):
     for j in range(b): R[m + j, :end] = G[j, :end]
     _add_squares(G[:size], end, strip, S)
 
+# %% ../../../nbs/api/480_inference_kernels_ici.ipynb #7165d81b
+@_jit
+def _row_sums(S, n, m):
+    "The sums of S's rows over its first n rows and columns, with zeros up to m."
+    sums = np.zeros(m, _f)
+    for i in range(n):
+        for j in range(n): sums[i] += S[i, j]
+    return sums
+
+@_jit
+def _free_intercepts(g, s, a):
+    "a = gS less g s s' over the sum of s: coefficients that sum to zero in each class."
+    total = _f(0)
+    for j in range(len(s)): total += s[j]
+    for k in range(len(a)):
+        gk, ak, share = g[k], a[k], _f(0)
+        for j in range(len(s)): share += gk[j]*s[j]
+        share /= total
+        for j in range(len(s)): ak[j] -= share*s[j]
+
+
+
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #ac05452b
 @_jit
 def _regress(S, label, C, steps, u, a):
@@ -348,6 +370,7 @@ def _regress(S, label, C, steps, u, a):
     L, P, g = np.empty((way, m), _f), np.empty((way, m), _f), np.empty((way, m), _f)
     before = u.copy()
     top, row, bits = np.empty(m, _f), np.empty(m, _f), P.view(np.int32)
+    common = _row_sums(S, len(label), m)
     for t in range(steps):
         move = _f(t/(t + 3))
         for k in range(way):
@@ -362,6 +385,7 @@ def _regress(S, label, C, steps, u, a):
             gk, Pk = g[k], P[k]
             for j in range(m): gk[j] -= Pk[j]
         _products(g, S[:m], a)
+        _free_intercepts(g, common, a)
         for k in range(way):
             uk, gk, ak = u[k], g[k], a[k]
             for j in range(m): uk[j] = _f(2)*(gk[j] - ak[j]/C)
@@ -374,6 +398,10 @@ def _fit_and_label(K, S, order, m, n, label, C, u, logits):
     for j in range(m): known[j] = label[order[j]]
     _regress(S, known, C, 30, u, a)
     _products(a, K[n:], logits)
+    for k in range(len(u)):
+        ak, first, intercept = a[k], K[order[0]], u[k, 0]
+        for j in range(m): intercept -= ak[j]*first[j]
+        for i in range(logits.shape[1]): logits[k, i] += intercept
     for i in range(logits.shape[1]): label[n + i] = np.argmax(logits[:, i])
 
 
