@@ -27,6 +27,9 @@ def rows_of(name, profile):
 def cells(): return rows_of("exp_realistic", "little_room")
 
 @pytest.fixture(scope="module")
+def measures(cells): return realistic_claims.realistic_measures(cells)
+
+@pytest.fixture(scope="module")
 def points(): return rows_of("exp_imbalance", "laptop")
 
 def half(estimate): return estimate.high - estimate.value
@@ -61,12 +64,12 @@ def test_cells_of_one_bank_are_not_independent(cells):
     assert half(realistic_claims.pooled_cells(alpha, "versus")) == pytest.approx(halves.mean())
     assert half(realistic_claims.pooled_cells(alpha, "versus")) > 1.2*np.sqrt((halves**2).sum())/len(halves)
 
-def test_intervals_are_over_classes(cells):
+def test_intervals_are_over_classes(cells, measures):
     "Over tasks, SimpleShot lost to alpha-TIM by 1.2 +- .37 points on Caltech; other classes would move that by .58."
     alpha = cells[(cells.method == "alpha-tim") & (cells.features == "caltech101") & (cells["shot"] == 5)]
     wide, narrow = (half(realistic_claims.pooled_cells(alpha, "versus", unit=u)) for u in ("class", "task"))
     assert wide > 1.5*narrow
-    assert all(m.unit == "classes" for m in realistic_claims.realistic_measures(cells).values())
+    assert all(m.unit == "classes" for m in measures.values())
     with pytest.raises(InputError, match="no intervals of versus by class"):
         realistic_claims.pooled_cells(cells.drop(columns="versus_over_class"), "versus")
 
@@ -76,34 +79,34 @@ def test_extreme_imbalance_is_the_smallest_a(points):
     at = points[(points.method == "alpha-tim") & (points.marginal == "dirichlet(0.1)")]
     assert lost["alpha-TIM"].value == pytest.approx(100*at.loss.mean()) and lost["alpha-TIM"].value > 8
 
-def test_the_head_of_entropy_min_decides_nothing(cells):
+def test_the_head_of_entropy_min_decides_nothing(cells, measures):
     "V1 failed, and V9 was lowered, by a method that the paper never evaluates."
-    verdicts = judge_measures("alpha_tim", realistic_claims.realistic_measures(cells), data="banks", profile="laptop")
+    verdicts = judge_measures("alpha_tim", measures, data="banks", profile="laptop")
     verdicts = verdicts.set_index("id").verdict
     assert list(verdicts[["V1", "V5", "V6", "V9"]]) == ["partly measured"]*4 and "V3" not in verdicts
     ahead = cells.assign(change=np.where(cells.method == "entropy-min", .5, cells.change),
                          behind=np.where(cells.method == "entropy-min", -.5, cells.behind))
-    assert realistic_claims.realistic_measures(ahead) == realistic_claims.realistic_measures(cells)
+    assert realistic_claims.realistic_measures(ahead) == measures
 
-def test_a_rival_chosen_as_the_closest_of_many_needs_more(cells):
+def test_a_rival_chosen_as_the_closest_of_many_needs_more(measures):
     "TIM is ahead of alpha-TIM by 1.1 points at Grocery, 1-shot: too little for the closest of ten."
-    share = realistic_claims.realistic_measures(cells)["V8"].value
+    share = measures["V8"].value
     assert share.high > share.value
 
-def test_every_method_and_cell_is_handed_over(cells):
+def test_every_method_and_cell_is_handed_over(measures):
     "V1, V6 and V26 were judged by the method or cell that had been picked as the worst."
-    found = realistic_claims.realistic_measures(cells)
-    assert len(found["V1"].value) >= 6 and len(found["V6"].value) == 4 and len(found["V26"].value) == 10
+    assert len(measures["V1"].value) >= 6 and len(measures["V6"].value) == 4 and len(measures["V26"].value) == 10
 
-def test_shots_of_opposite_sign_are_not_pooled():
+def test_shots_of_opposite_sign_are_not_pooled(cells, measures):
     "V11 'does not hold here' by a mean of 11 points for the claim with one shot and 6 to 12 against it with more."
     every = committed_rows("exp_realistic").dropna(subset="accuracy").query("profile != 'ten_thousand'")
     for profile, rows in every.groupby("profile"):
-        measure = realistic_claims.realistic_measures(rows)["V11"]
+        measure = realistic_claims.marginal_measure(rows)
         told = judge_measures("alpha_tim", {"V11": measure}, data="banks", profile=profile).iloc[0]
         assert told.verdict == "undecided", profile
         if profile in ("photographs", "own_caltech"):
             assert "it holds with 1 shot, does not hold with 5, 10, 20 shots" in told.why, told.why
+    assert measures["V11"] == realistic_claims.marginal_measure(cells)
     five = every[(every["shot"] == 5) & (every.profile == "photographs")]
     alone = judge_measures("alpha_tim", {"V11": realistic_claims.marginal_measure(five)}, data="a", profile="b")
     assert alone.verdict.item() == "does not hold here"
@@ -169,9 +172,9 @@ def test_networks_are_not_pooled():
     kept = kept_verdicts("alpha_tim").query("id == 'V13' and experiment == 'exp_alpha_sweep'")
     assert not kept.data.str.contains(" and ").any() and "undecided" in set(kept.verdict)
 
-def test_gains_of_shots_that_no_row_pairs_are_not_judged(cells):
+def test_gains_of_shots_that_no_row_pairs_are_not_judged(measures):
     "V24 added the half widths of two cells of the same classes: [-4.4, 10.2] about a gain of 2.9 never says yes."
-    gains = realistic_claims.realistic_measures(cells)["V24"]
+    gains = measures["V24"]
     assert gains.value is None and gains.remark.startswith("over tasks alone the smallest gain is")
     verdict = judge_measures("alpha_tim", {"V24": gains}, data="banks", profile="laptop").iloc[0]
     assert verdict.verdict == "not judged: rule" and "do not pair numbers of shots" in verdict.why

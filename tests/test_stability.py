@@ -403,8 +403,8 @@ def test_runs_of_24_epochs_and_the_best_of_many_say_nothing():
     for _ in range(40):
         curve = [json.dumps({100: dict(accuracy=a)}) for a in .6 + g.normal(0, .01, len(t))]
         found = stability.search_measures(t.assign(accuracy=.6 + g.normal(0, .01, len(t)), curve=curve, search_seed=0))
-        pairs = found["T12"].value
-        wins += (pairs["normalised+search"] - pairs["normalised"]).mean() > 0
+        gain = found["T12"].value
+        wins += gain["normalised+search"].mean() > gain["normalised"].mean()
     assert 8 < wins < 32  # the mean of the best three of 24 beat the best three of 3 in 40 of 40
     assert found["T13"].gate.startswith("the grid ends at 24")
 
@@ -430,11 +430,11 @@ def test_no_loss_is_lowest_after_the_last_epoch():
 
 def test_three_seeds_of_one_search_are_one_search():
     "T12 'does not hold here' by an interval over training seeds that shared one draw of three configurations."
-    rows = stability.named_settings(searched_rows("tiny_tiered"))
+    rows = stability.named_settings(searched_rows("tiny_tiered").query("search_seed == 0"))
     found = stability.search_measures(rows)
     told = judge_measures("stability", found, data="tiny_tiered", profile="hours").set_index("id")
     assert told.verdict["T12"] == "not judged: one seed" and "of the search, 1 of the 3 draws" in told.why["T12"]
-    assert found["T12"].unit == "searches" and len(found["T12"].value) == 1
+    assert found["T12"].unit == "searches" and len(found["T12"].value["normalised+search"]) == 1
     pairs = stability.paired_settings(rows)  # the test accuracy chooses nothing
     searched = rows[rows.configuration == 0].set_index("seed").accuracy
     assert pairs["normalised+search"].tolist() == pytest.approx(100*searched.loc[pairs.index])
