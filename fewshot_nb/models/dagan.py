@@ -6,20 +6,38 @@
 __all__ = ['Down', 'Up', 'DAGAN', 'PairCritic', 'critic_terms', 'critic_loss', 'generator_loss']
 
 # %% ../../nbs/api/310_models_dagan.ipynb #06a41dee
+from functools import partial
+from typing import Callable, NamedTuple
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from jaxtyping import Float
 from torch import Tensor, nn
-from ..core import InputError
+from ..core import InputError, choose
 from .core import autocast, evaluating
 from .vae_ns import drawn_latents
 
 # %% ../../nbs/api/310_models_dagan.ipynb #540c7cf8
-def _layer(i, o, stride=1, norm=nn.BatchNorm2d, conv=nn.Conv2d):
-    return nn.Sequential(conv(i, o, 3, stride, 1), nn.LeakyReLU(.2), *([norm(o)] if norm else []))
+class _Same(nn.Conv2d):
+    "Padded as TensorFlow's SAME: before a halving, even sides get their zeros right and below alone."
+    def forward(self, x):
+        around = (0, 1, 0, 1) if self.stride[0] == 2 and x.shape[-1] % 2 == 0 else (1, 1, 1, 1)
+        return F.conv2d(F.pad(x, around), self.weight, self.bias, self.stride)
 
-def _image_norm(channels): return nn.GroupNorm(1, channels)
+class _Form(NamedTuple):
+    "What the layers of generator and critic are made of."
+    conv: Callable = nn.Conv2d
+    over_batch: Callable = nn.BatchNorm2d  # the generator's norm
+    over_image: Callable = partial(nn.GroupNorm, 1)  # the critic's
+    bent: bool = True  # whether a leaky ReLU follows where no norm does
+    critic_dropout: float = 0.
+
+_FORMS = dict(published=_Form(), released=_Form(
+    _Same, partial(nn.BatchNorm2d, eps=1e-3, momentum=.01), partial(nn.GroupNorm, 1, eps=1e-12), False, .5))
+
+def _layer(form, i, o, stride=1, norm=None, conv=None):
+    rest = [nn.LeakyReLU(.2), norm(o)] if norm else [nn.LeakyReLU(.2)]*form.bent
+    return nn.Sequential((conv or form.conv)(i, o, 3, stride, 1), *rest)
 
 # %% ../../nbs/api/310_models_dagan.ipynb #06b5ed58
 class Down(nn.Module):
@@ -30,15 +48,16 @@ class Down(nn.Module):
         pre,  # channels before the last halving; 0: none
         i,  # channels that come in
         o,  # channels that go out
+        form,  # what its layers are made of
+        norm,  # makes a norm of so many channels
         inner=2,  # layers of the block
-        norm=nn.BatchNorm2d,  # a class of norms
         dropout=0.,  # share that is dropped, 0 to 1
     ):
         super().__init__()
-        self.pre = _layer(pre, pre, 2, None)
+        self.pre = _layer(form, pre, pre, 2)
         channels = [i + pre, *(i + k*o for k in range(1, inner))]  # what each layer sees
-        self.layers = nn.ModuleList(_layer(c, o, 1, norm) for c in channels)
-        self.close = nn.Sequential(_layer(i + inner*o, o, 2, norm), nn.Dropout(dropout))
+        self.layers = nn.ModuleList(_layer(form, c, o, 1, norm) for c in channels)
+        self.close = nn.Sequential(_layer(form, i + inner*o, o, 2, norm), nn.Dropout(dropout))
 
     def forward(
         self,
@@ -61,14 +80,15 @@ class Up(nn.Module):
         pre,  # channels before the last enlargement; 0: none
         i,  # channels that come in
         o,  # channels that go out
+        form,  # what its layers are made of
         to=None,  # the side to enlarge to; None: no enlargement
         dropout=0.,  # share that is dropped, 0 to 1
     ):
         super().__init__()
-        self.to = to
-        self.pre = nn.ModuleList([_transposed(pre, pre, None) for _ in range(2)] if pre else [])
-        self.first, self.second = _layer(i + pre, o), _layer(i + pre + o, o)
-        self.close = nn.Sequential(_transposed(i + 2*o, o), nn.Dropout(dropout)) if to else None
+        self.to, norm, turned = to, form.over_batch, nn.ConvTranspose2d
+        self.pre = nn.ModuleList([_layer(form, pre, pre, conv=turned) for _ in range(2)] if pre else [])
+        self.first, self.second = _layer(form, i + pre, o, 1, norm), _layer(form, i + pre + o, o, 1, norm)
+        self.close = nn.Sequential(_layer(form, i + 2*o, o, 1, norm, turned), nn.Dropout(dropout)) if to else None
 
     def forward(
         self,
@@ -81,8 +101,6 @@ class Up(nn.Module):
         b = self.second(torch.cat([x, extra[1], a], 1))
         if not self.to: return b, None
         return b, self.close(_enlarged(torch.cat([x, a, b], 1), self.to))
-
-def _transposed(i, o, norm=nn.BatchNorm2d): return _layer(i, o, 1, norm, nn.ConvTranspose2d)
 
 def _enlarged(x, size): return F.interpolate(x, (size, size), mode="nearest")
 
@@ -103,24 +121,28 @@ class DAGAN(nn.Module):
         skips: bool = True,  # True: DA-GAN-UN, False: DA-GAN-RN
         width: int = 64,  # channels of the outer layers; the inner ones have twice as many
         dropout: float = .5,  # after the closing layer of each block but the last
+        layers: str = "published",  # those of Table S7, or "released": those of the authors' code
     ):
         super().__init__()
         if image_size < 16:
             raise InputError(f"DA-GAN halves its images four times: image_size={image_size} is too small, "
                              "take 16 or more.")
-        self.settings = dict(image_size=image_size, latent_dim=latent_dim, skips=skips, width=width, dropout=dropout)
+        form = choose(layers, _FORMS, "layers")
+        self.settings = dict(image_size=image_size, latent_dim=latent_dim, skips=skips, width=width, dropout=dropout,
+                             layers=layers)
         self.image_size, self.latent_dim, self.skips = image_size, latent_dim, skips
-        w, sizes = width, _sizes(image_size)
-        self.stem = _layer(1, w, 2)
+        w, sizes, norm = width, _sizes(image_size), form.over_batch
+        self.stem = _layer(form, 1, w, 2, norm)
         channels = (1, w, w), (w, w, 2*w), (2*w, 2*w, 2*w)
-        self.down = nn.ModuleList(Down(*c, dropout=dropout) for c in channels)
+        self.down = nn.ModuleList(Down(*c, form, norm, dropout=dropout) for c in channels)
         self.noise_shapes = [(c, s, s) for c, s in zip((8, 4, 2), sizes[::-1])]
         self.noise = nn.ModuleList(nn.Linear(latent_dim, c*s*s) for c, s, _ in self.noise_shapes)
         a, b, c, d = (2*w, w, w, 1) if skips else (0, 0, 0, 0)  # channels that the skips add
         self.up = nn.ModuleList([
-            Up(0, 2*w + 8, 2*w, sizes[3], dropout), Up(2*w, 2*w + a + 4, 2*w, sizes[2], dropout),
-            Up(2*w, 2*w + b + 2, w, sizes[1], dropout), Up(w, w + c, w, sizes[0], dropout), Up(w, w + d, w)])
-        self.head = nn.Sequential(_layer(w, w), _layer(w, w), nn.Conv2d(w, 1, 3, 1, 1))
+            Up(0, 2*w + 8, 2*w, form, sizes[3], dropout), Up(2*w, 2*w + a + 4, 2*w, form, sizes[2], dropout),
+            Up(2*w, 2*w + b + 2, w, form, sizes[1], dropout), Up(w, w + c, w, form, sizes[0], dropout),
+            Up(w, w + d, w, form)])
+        self.head = nn.Sequential(*(_layer(form, w, w, 1, norm) for _ in range(2)), nn.Conv2d(w, 1, 3, 1, 1))
 
 # %% ../../nbs/api/310_models_dagan.ipynb #fe5e1100
 @patch
@@ -168,12 +190,15 @@ class PairCritic(nn.Module):
         width: int = 64,  # channels of the outer layers; the inner ones have twice as many
         dense: int = 1024,  # units of the dense layer
         inner: int = 5,  # layers of a block before the one that halves
+        layers: str = "published",  # or "released", as for `DAGAN`
     ):
         super().__init__()
-        self.settings, w = dict(image_size=image_size, width=width, dense=dense, inner=inner), width
-        self.stem = _layer(2, w, 2, _image_norm)
+        form, w = choose(layers, _FORMS, "layers"), width
+        norm, dropout = form.over_image, form.critic_dropout
+        self.settings = dict(image_size=image_size, width=width, dense=dense, inner=inner, layers=layers)
+        self.stem = _layer(form, 2, w, 2, norm)
         channels = (2, w, w), (w, w, 2*w), (2*w, 2*w, 2*w)
-        self.down = nn.ModuleList(Down(*c, inner, _image_norm) for c in channels)
+        self.down = nn.ModuleList(Down(*c, form, norm, inner, dropout) for c in channels)
         self.dense = nn.Sequential(nn.Linear(2*w, dense), nn.LeakyReLU(.2))
         self.score = nn.Linear(2*w*_sizes(image_size)[-1]**2 + dense, 1)
 

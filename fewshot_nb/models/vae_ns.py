@@ -79,6 +79,8 @@ def _halve(n, times):
 
 class _Convolutions:
     "The paper's stem, for an even image size of 18 pixels or more."
+    bend = nn.Identity  # of what its decoder is given: nothing, as in the authors' code
+
     def __init__(self, size, widths):
         if len(widths) != 4:
             raise InputError(f"The stem 'convolutions' needs 4 widths, but widths={tuple(widths)} was given: "
@@ -110,6 +112,8 @@ def _trim(width, big, small):
 # %% ../../nbs/api/300_models_vae_ns.ipynb #db5f3ddc
 class _Patches:
     "Patches of 4x4 pixels and one 3x3 convolution on each side."
+    bend = nn.ELU
+
     def __init__(self, size, widths):
         if size % 4:
             raise InputError(f"The stem 'patches' needs an image size divisible by 4, but image_size={size} was given: "
@@ -172,11 +176,11 @@ class _ObservationDecoder(nn.Module):
     def __init__(self, hidden, context, latent, stem):
         super().__init__()
         self.latent, self.context = nn.Linear(latent, hidden), nn.Linear(context, hidden)
-        self.expand, self.stem = nn.Linear(hidden, stem.features), stem.decoder()
+        self.expand, self.bend, self.stem = nn.Linear(hidden, stem.features), stem.bend(), stem.decoder()
 
     def forward(self, z, c):
         joined = F.elu(self.latent(z) + self.context(c)[:, None])
-        return self.stem(F.elu(self.expand(joined.flatten(0, 1)))).unflatten(0, z.shape[:2])
+        return self.stem(self.bend(self.expand(joined.flatten(0, 1)))).unflatten(0, z.shape[:2])
 
 # %% ../../nbs/api/300_models_vae_ns.ipynb #109d9d63
 def gaussian_kl(

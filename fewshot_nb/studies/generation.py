@@ -106,19 +106,19 @@ def _checked_drawings(samples, any_ink=False):
 def look(
     self: Exam,
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1], ink is 1
-    cut: bool | None = None,  # stretch and cut them at one half after enlarging; None: where their size differs
+    cut: bool = True,  # stretch and cut them at one half after enlarging
     any_ink: bool = False,  # look even where most is ink, as a generator that has hardly learned may draw
 ) -> dict:  # features (class, n, 256) of proto_net and simclr
     "How both critics see drawings, at their own size; `InputError` where they are no drawings of this kind."
     x = enlarge(_checked_drawings(samples, any_ink), self.size)
-    if samples.shape[-1] != self.size if cut is None else cut: x = stretch_and_cut(x)
+    if cut: x = stretch_and_cut(x)
     return dict(proto_net=embed(self.critics.proto_net, x), simclr=embed(self.critics.simclr, x))
 
 @patch
 def judge(
     self: Exam,
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1], ink is 1
-    cut: bool | None = None,  # stretch and cut them at one half after enlarging; None: where their size differs
+    cut: bool = True,  # stretch and cut them at one half after enlarging
     seed: int = 0,  # of the sampled recognition tasks
     any_ink: bool = False,  # judge even where most is ink, see `look`
 ) -> dict:  # diversity, recognizability (%) sampled and expected, their standard errors; sample_precision ...

@@ -35,7 +35,7 @@ def published_images(
     return s.epochs*s.steps_an_epoch(_TRAINING_DRAWINGS)*s.images
 
 # %% ../../nbs/api/812_studies_generator_claims.ipynb #ea856473
-_VARIED = {"seed", "steps", "epochs", "precision", "samples", "cut",  # what a sweep varies, and what trains nothing
+_VARIED = {"seed", "steps", "epochs", "precision", "samples",  # what a sweep varies, and what trains nothing
            "beta", "latent_dim", "context", "attention_steps"}
 
 def is_published(

@@ -43,7 +43,7 @@ _NUMBERS = {  # what settings must be, and whether a finite number is that
     "a share from 0 on, below 1": (lambda v: 0 <= v < 1, ("dropout", "beta1"))}
 _NAMES = dict(
     precision=PRECISIONS, augmentation=AUGMENTATIONS, pairs=PAIR_KINDS, stem=("convolutions", "patches"),
-    order=tuple(ORDERS), schedule=("plateau", "fall", "constant"))
+    order=tuple(ORDERS), layers=("published", "released"), schedule=("plateau", "fall", "constant"))
 _MAY_LACK = "steps", "epochs", "clamp", "clip"  # None: the other length, no bound
 
 # %% ../../nbs/api/800_studies_generators.ipynb #refuse02
@@ -89,7 +89,7 @@ class GeneratorSettings:
     epochs: int | None = None  # its length in epochs
     precision: str = "float32"  # one of `models.core.PRECISIONS`
     samples: int = 20  # drawn for each test class
-    cut: bool = False  # cut to black and white before they are judged
+    cut: bool = True  # stretch and cut them to black and white before they are judged, as the authors do
 
     title = ""  # as the paper writes it
     net = None  # the class of its network
@@ -220,6 +220,7 @@ class VAESTNSettings(GeneratorSettings):
     attention_steps: int = 60  # patches of a drawing
     width: int = 1024  # units of the widest layer
     order: str = "published"  # one of `vae_stn.ORDERS`: when a patch is drawn, and where it is laid
+    layers: str = "published"  # or "released", of the authors' code: see `VAESTN`
     batch: int = 128  # pairs of a step
     pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`
     lr: float = 1e-3  # Adam's learning rate at the beginning
@@ -229,7 +230,7 @@ class VAESTNSettings(GeneratorSettings):
 
     title, net = "VAE-STN", VAESTN
     sizes = ("image_size", "latent_dim", "state_dim", "where_dim", "patch", "attention_steps", "beta", "width",
-             "order")
+             "order", "layers")
 
     @property
     def items(self): return self.batch
@@ -304,13 +305,15 @@ class DAGANUNSettings(GeneratorSettings):
     critic_inner: int = 5  # layers of its blocks before the one that halves
     batch: int = 32  # pairs of a step of the critic, and of the generator
     critic_steps: int = 5  # for each of the generator
-    pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`
+    pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`; the authors' code has them reversed
+    layers: str = "published"  # or "released", of the authors' code: see `DAGAN`
     lr: float = 1e-4  # Adam's learning rate, of both
     beta1: float = 0.  # of Adam; S10 prints .9
     penalty: float = 10.  # weight of the gradient's penalty
 
     title, net = "DA-GAN-UN", DAGAN
-    sizes, fixed, together = ("image_size", "latent_dim", "width", "dropout"), dict(skips=True), True
+    sizes = ("image_size", "latent_dim", "width", "dropout", "layers")
+    fixed, together = dict(skips=True), True
 
     @property
     def items(self): return self.batch
@@ -326,7 +329,7 @@ def critic(
     "The untrained Wasserstein critic; its weights depend on the seed alone."
     random = torch_rng(self.seed if seed is None else seed, "critic")
     with seeded_torch(random.initial_seed()):
-        return PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
+        return PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner, self.layers)
 
 @patch
 def steps_an_epoch(
@@ -374,7 +377,7 @@ def losses(
     model,  # the generator
 ) -> list:
     "The losses of one step on noise, as `(how often, function)`."
-    critic = PairCritic(self.image_size, self.critic_width, self.critic_dense, self.critic_inner)
+    critic = self.critic()
     x, z = _noise(self.batch, self.image_size), torch.randn(self.batch, self.latent_dim)
     def of_critic():
         with torch.no_grad(): drawn = model(x, z)
@@ -397,13 +400,13 @@ GENERATORS = {
 _SMALL = {
     "vae-ns": dict(
         image_size=28, stem="patches", widths=(16,), hidden=64, context_dim=64, steps=1500, sets=40, context=2,
-        lr=2e-3, context_weight=.02, schedule="fall", annealing=False, augmentation="none", cut=True),
+        lr=2e-3, context_weight=.02, schedule="fall", annealing=False, augmentation="none"),
     "vae-stn": dict(
         image_size=28, latent_dim=8, state_dim=96, where_dim=32, patch=9, attention_steps=12, width=128, steps=1200,
-        batch=48, lr=2e-3, schedule="fall", cut=True),
+        batch=48, lr=2e-3, schedule="fall"),
     "da-gan-un": dict(
         image_size=28, latent_dim=32, width=8, critic_width=8, critic_dense=64, critic_inner=2, steps=600, batch=8,
-        critic_steps=2, lr=1e-3, cut=True),
+        critic_steps=2, lr=1e-3),
 }
 _SMALL["da-gan-rn"] = _SMALL["da-gan-un"]
 _GPU = {
@@ -421,7 +424,7 @@ _TINY = {
 _HOURS = {  # batches and numbers of images of the paper, 30 epochs for the DA-GANs
     "vae-ns": dict(
         image_size=28, stem="patches", context_dim=128, steps=20_000, sets=32, context=5, lr=2e-3, context_weight=.1,
-        schedule="fall", annealing=False, augmentation="none", cut=True),
+        schedule="fall", annealing=False, augmentation="none"),
     "vae-stn": dict(_SMALL["vae-stn"], latent_dim=16, state_dim=128, width=256, attention_steps=20, batch=128,
                     steps=10_000),
     "da-gan-un": dict(_SMALL["da-gan-un"], steps=5524, batch=32, critic_steps=5),

@@ -33,7 +33,7 @@ from ..models.core import parameter_count
 def class_places(
     exam: Exam,  # classes, prototypes and critics, see `generation.Exam`
     samples: Float[Tensor, "class n 1 H W"],  # drawings of each class, in [0, 1]
-    cut: bool | None = None,  # stretch and cut them at one half after enlarging; None: where their size differs
+    cut: bool = True,  # stretch and cut them at one half after enlarging
 ) -> dict:  # diversity and recognizability (%), arrays (class,)
     "Diversity and recognizability of each class's drawings; `InputError` as `generation.Exam.look` says."
     return _placed(exam, exam.look(samples, cut))

@@ -77,7 +77,7 @@ def plateau(
     factor: float = .5,  # what the rate is multiplied by after more of them (S8.2)
 ) -> ReduceLROnPlateau:  # a part of a training's `State`; `.step(loss)` at the end of each epoch
     "A learning rate that falls when the evaluation loss has not decreased for a while."
-    return ReduceLROnPlateau(optimizer, factor=factor, patience=patience, threshold=0.)
+    return ReduceLROnPlateau(optimizer, factor=factor, patience=patience)
 
 # %% ../../nbs/api/355_train_schedules.ipynb #356ec8c5
 def classes_apart(

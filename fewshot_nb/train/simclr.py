@@ -31,7 +31,10 @@ class Distortion:
 
 DISTORTIONS = dict(moderate=Distortion(),
     light=Distortion((.05, .95), (.9, 1.1), 7., 3., (.9, 1.1), 5., .25),
-    strong=Distortion((.2, .8), (.6, 1.4), 30., 10., (.5, 1.5), 20., .75))
+    strong=Distortion((.2, .8), (.6, 1.4), 30., 10., (.5, 1.5), 20., .75),
+    released=Distortion((.75, 1.33), zoom=(.75, 1.33)),
+    released_light=Distortion((.9, 1.1), (.9, 1.1), 7., 2.5, (.9, 1.1), 5., .25),
+    released_strong=Distortion((.5, 1.5), (.6, 1.4), 30., 10., (.5, 1.5), 20., .75))
 
 # %% ../../nbs/api/385_train_simclr.ipynb #8b19f016
 def _uniform(n, low, high, g):

@@ -59,12 +59,17 @@ def steps_an_epoch(
     return math.ceil(bank.n/(batch*context))
 
 # %% ../../nbs/api/390_train_vae.ipynb #35a0e54f
-def _evaluator(loss, seed, batches):
-    "The loss of a model on batches that are the same at every call; `loss(model, generator)` draws one and looks."
+def _bound(out, context=1):
+    "The unweighted bound of a loss's terms, per image: what the authors' code watches, whatever beta is."
+    if "reconstruction" not in out: return out["loss"]
+    return out["reconstruction"] + sum(out.get(name, 0.) for name in ("kl", "kl_z")) + out.get("kl_c", 0.)/context
+
+def _evaluator(loss, seed, batches, context=1):
+    "The bound of a model on batches that are the same at every call; `loss(model, generator)` draws one and looks."
     def evaluate(model, device):
         drawn, was = torch_rng(seed, "evaluation", device=device), model.training
         model.eval()
-        with torch.no_grad(): losses = [loss(model, drawn)["loss"] for _ in range(batches)]
+        with torch.no_grad(): losses = [_bound(loss(model, drawn), context) for _ in range(batches)]
         model.train(was)
         return float(torch.stack(losses).mean())
     return evaluate
@@ -103,7 +108,7 @@ def train_generator(
     def loss(state):
         return draw(table, state.model, state.generator, .5**(state.step//epoch) if annealing else 0.)
     evaluate = aside is not None and _evaluator(
-        lambda *of: draw(aside, *of), seed, math.ceil(aside.numel()/(batch*context)))
+        lambda *of: draw(aside, *of), seed, math.ceil(aside.numel()/(batch*context)), context)
     adam = dict(lr=lr, weight_decay=weight_decay)
     known = dict(adam, context=context, clamp=clamp, annealing=annealing, augmentation=augmentation,
                  precision=precision, batch=batch, **learned_from(bank), **(settings or {}))
@@ -173,6 +178,7 @@ def _follow(model, bank, loss, steps, epoch, adam, schedule, seed, bounds, known
 
 # %% ../../nbs/api/390_train_vae.ipynb #26da2cd7
 PAIR_KINDS = dict(prototype="a drawing and the prototype of its class (Boutin et al. 2022)",
+                  reversed="the prototype, to be drawn from any drawing of its class (the authors' code of DA-GAN)",
                   samples="two drawings of a class (Antoniou et al. 2017)")
 
 def draw_pairs(
@@ -180,13 +186,15 @@ def draw_pairs(
     n: int,  # how many pairs
     generator: torch.Generator,  # on the table's device
     prototypes: Int[Tensor, "class"] | None = None,  # the number of each class's prototype; None: two samples
+    pairs: str = "prototype",  # "reversed" shows the drawing, and asks for the prototype
 ) -> tuple:  # sample numbers (n,) of the drawings, and (n,) of what the generator is shown
     "Pairs of one class each; classes are drawn with replacement."
     if prototypes is None: return draw_sets(table, n, 2, generator).unbind(1)
     drawings = draw_sets(table, n, 1, generator)[:, 0]
     owner = torch.empty(int(table.max()) + 1, dtype=torch.long, device=table.device)
     owner[table] = torch.arange(len(table), device=table.device)[:, None]
-    return drawings, prototypes[owner[drawings]]
+    kept = prototypes[owner[drawings]]
+    return (kept, drawings) if pairs == "reversed" else (drawings, kept)
 
 # %% ../../nbs/api/390_train_vae.ipynb #c3980b44
 def pair_tables(
@@ -199,7 +207,7 @@ def pair_tables(
     table = bank.by_class().to(bank.device)
     if pairs == "samples": return table, None
     if prototypes is None:
-        raise InputError("pairs='prototype' needs the prototype of each class: "
+        raise InputError(f"pairs={pairs!r} needs the prototype of each class: "
                          "give one drawing's number of each as prototypes, or take pairs='samples'.")
     prototypes = prototypes.to(bank.device)
     if prototypes.shape != (bank.classes,) or not (table == prototypes[:, None]).any(1).all():
@@ -236,7 +244,7 @@ def train_pairs(
     (table, prototypes), call = pair_tables(bank, pairs, prototypes), _cheaper(model, precision, compile, where)
     def draw(classes, model, generator):
         fixed = None if prototypes is None else prototypes[classes]
-        drawing, shown = draw_pairs(table[classes], batch, generator, fixed)
+        drawing, shown = draw_pairs(table[classes], batch, generator, fixed, pairs)
         return call(model.loss, bank.take(drawing), bank.take(shown), generator)
     learned, aside = _tables(torch.arange(len(table), device=table.device), schedule)
     evaluate = aside is not None and _evaluator(

@@ -24,7 +24,7 @@ from .vae import draw_pairs, pair_tables
 @dataclass(frozen=True)
 class AdversarialTraining:
     "How a generator is trained against a critic by WGAN-GP; as Boutin et al. 2022, S10, but `betas`, of their code."
-    pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`
+    pairs: str = "prototype"  # one of `train.vae.PAIR_KINDS`; the authors' code has them reversed
     critic_steps: int = 5  # of the critic for one of the generator
     betas: tuple = (0., .9)  # Adam's; S10 prints .9 for the first
     penalty: float = 10.  # weight of the gradient penalty
@@ -59,7 +59,7 @@ def train_adversarial(
     for net in (*models, *critics): net.to(where)
     table, prototypes = pair_tables(bank, how.pairs, prototypes)
     state, at_once = _adversarial_state(models, critics, seeds, where, lr, how.betas)
-    fresh_pairs = _draws(bank, table, prototypes, batch, models[0].latent_dim, state, len(seeds))
+    fresh_pairs = _draws(bank, table, prototypes, batch, models[0].latent_dim, state, len(seeds), how.pairs)
     step = _adversarial_step(state, at_once, fresh_pairs, batch, schedule, how, where)
     def hand_back(state, then=None):
         if len(seeds) > 1:
@@ -133,12 +133,12 @@ def _fooled(model, critic, prototypes, z, precision):
 def _generated(model, prototypes, z): return model(prototypes, z)
 
 # %% ../../nbs/api/400_train_wgan.ipynb #c393229c
-def _draws(bank, table, prototypes, batch, latent, state, k):
+def _draws(bank, table, prototypes, batch, latent, state, k, pairs):
     """A function of the number of points between real and drawn: pairs (real, shown), noise and points, from each
     training's own stream."""
     def one(generator, points):
         on = dict(generator=generator, device=bank.device)
-        real, shown = draw_pairs(table, batch, generator, prototypes)
+        real, shown = draw_pairs(table, batch, generator, prototypes, pairs)
         return real, shown, torch.randn(batch, latent, **on), torch.rand(points, 1, 1, 1, **on)
     def fresh_pairs(points=0):
         each = [one(state.parts[f"generator{i or ''}"], points) for i in range(k)]
