@@ -10,9 +10,9 @@ import torch
 from fastcore.basics import patch
 from jaxtyping import Float
 from torch import Tensor, nn
-from ..core import InputError
+from ..core import InputError, choose
 from .backbones import Conv4
-from .heads import attention_logits, prototype_logits
+from .heads import attention_logits, cosines, prototype_logits
 
 # %% ../../nbs/api/280_models_metric.ipynb #7cd0daea
 MINI_IMAGENET = 112.74/255, 68.72/255  # mean and standard deviation of mini-ImageNet's pixels (stability study, A.2)
@@ -114,16 +114,19 @@ class MatchingNet(Learner):
         fce: bool = True,  # full conditional embeddings
         steps: int = 10,  # K of `FCE`
         scale: float = 1.,  # of the cosines before the softmax; 1 in the paper
+        read: str = "attention",  # or "sum": a class's logit is the sum of its cosines
     ):
         super().__init__(net, moments)
         self.fce, self.scale = FCE(self.net.dim, steps) if fce else None, scale
+        self.read = choose(read, ("attention", "sum"), "reading of the cosines")
 
     def compare(self,
         support: Float[Tensor, "task way shot dim"],  # embedded support, by side
         query: Float[Tensor, "task query dim"],  # embedded queries
     ) -> Float[Tensor, "task query way"]:
-        "Log-probabilities of embedded queries."
+        "Log-probabilities of embedded queries; logits that are not yet these where `read` is sum."
         if self.fce is not None:
             g, query = self.fce(support.flatten(1, 2), query)
             support = g.view_as(support)
+        if self.read == "sum": return self.scale*cosines(support, query).sum(-1)
         return attention_logits(support, query, self.scale)

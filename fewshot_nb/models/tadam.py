@@ -57,14 +57,14 @@ class TADAM(Learner):
     def __init__(self,
         net: nn.Module | None = None,  # a backbone like `ResNet12`; None: that, for colour images
         moments: tuple = (0., 1.),  # as for `Learner`
-        alpha: float = 1.,  # metric scale, above 0
+        alpha: float = 7.5,  # metric scale, above 0
         learn_alpha: bool = False,  # whether it is learned
         conditioned: bool = True,  # whether the task tunes the backbone
     ):
         super().__init__(ResNet12() if net is None else net, moments)
         if not alpha > 0:
             raise InputError(f"The metric scale must be above 0, but alpha={alpha} was given: "
-                             "the code's default is 1, its authors tried 0.5 to 20.")
+                             "the code's default is 7.5, its authors tried 0.5 to 20.")
         self.alpha = nn.Parameter(torch.tensor(float(alpha)), requires_grad=learn_alpha)
         self.ten = TEN(self.net.dim, [c for c in self.net.widths for _ in range(3)]) if conditioned else None
 

@@ -49,6 +49,7 @@ class ProtocolSettings:
     problems: int = 1000  # of each kind
     tight: int | None = None  # so many problems once more, for narrow intervals
     looks: bool = False  # whether it is judged at a quarter and a half of the steps, too
+    joint: bool = True  # siamese nets: batch norm over support and queries together, as the committed rows have it
 
     def __post_init__(self):
         choose(self.method, PROTOCOL_METHODS, "method")
@@ -100,7 +101,7 @@ def train_protocol_method(
         net = fresh(nets.EmbeddingNet, s.whole_seed, image_size=28, last="block")
         return train_proto_net(net, rotated_classes(bank), steps=s.protonet_steps, way=60, n_query=300, **common)
     head, shared = LEARNED_HEADS[s.method], s.method == "siamese shared"
-    return train_siamese(None, bank, steps=s.steps, shared=shared, head=head, **common)
+    return train_siamese(None, bank, steps=s.steps, shared=shared, head=head, joint=s.joint, **common)
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #3f58aedd
 def learned_embedding(

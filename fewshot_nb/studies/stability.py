@@ -139,6 +139,8 @@ class StabilitySettings:
     test_tasks: int = 600  # of a test
     test_way: int = 0  # classes of a task of the test; 0: as many as in training
     within: str = ""  # "alphabet": all classes of a task of the test are of one alphabet; "": of any
+    read: str = "attention"  # of MatchingNet: Eq. 1, as the committed rows; or "sum", as torch7's code
+    alpha: float = 1.  # TADAM's metric scale: of the committed rows; its code's has been 7.5 since January 2019
 
     def __post_init__(self):
         choose(self.chance, CHANCES, "kind of chance")
@@ -155,6 +157,8 @@ def _fresh_learner(s, train):
     name, more = s.learner, {}
     if s.normalise: more["moments"] = pixel_moments(train)
     if s.learner == "m-net-plain": name, more["fce"] = "m-net", False
+    if name == "m-net": more["read"] = s.read
+    if name == "tadam": more["alpha"] = s.alpha
     net = computed_in(fresh_learner(name, train.shape, s.seed, s.width, **more), s.precision)
     if s.chance == "rounding": return nudge_weights(net, s.launch, s.repeat)
     if s.chance != "order": return net

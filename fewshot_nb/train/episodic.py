@@ -35,7 +35,7 @@ def fresh_learner(
     shape: tuple = (1, 28, 28),  # of an image: `bank.shape`
     seed: int = 0,  # of the weights
     width: int = 64,  # filters of Conv-4, or of ResNet-12's first block
-    **settings,  # of the learner: moments; fce, steps, scale of m-net; alpha, learn_alpha of tadam
+    **settings,  # of the learner: moments; fce, steps, scale, read of m-net; alpha, learn_alpha of tadam
 ) -> nn.Module:
     "A fresh learner for images of `shape`, a function of its seed alone."
     make, backbone = choose(name, LEARNER_KINDS, "learner")

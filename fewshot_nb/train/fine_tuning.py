@@ -96,7 +96,10 @@ def tune(
         body = {k: v for k, v in w.items() if k != "head"}
         return tuning_logits(self.features(body, s, q, norm), w["head"], self.temperature)
     def loss(w): return tuning_loss(logits(w), labels, self.entropy)
+    at_once = self.at_once > 1
+    set_norms(self.net, "running" if norm == "query" else norm, len(s), at_once)  # as their code begins the head
     z = F.normalize(self.features(weights, s, q, norm)[:len(s)], dim=-1)
+    set_norms(self.net, norm, len(s), at_once)
     members = F.one_hot(labels).to(z).mT
     weights["head"] = members @ z/members.sum(1, keepdim=True)
     moments = {k: (torch.zeros_like(w), torch.zeros_like(w)) for k, w in weights.items()}
@@ -116,7 +119,6 @@ def forward(
     _, way, shot = task_sizes(support, query)
     norm = norm or self.norm
     choose(norm, MAML_NORMS, "norm")
-    set_norms(self.net, norm, way*shot, self.at_once > 1)
     labels = torch.arange(way, device=support.device).repeat_interleave(shot)
     def task(s, q): return self.tune(s, q, labels, norm)
     support = support.flatten(1, 2)

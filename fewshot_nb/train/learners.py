@@ -40,6 +40,7 @@ class TableLearner:
     lr: float = 1e-3  # at the beginning
     batch: int = 4  # tasks of a step
     way: int = 5  # classes of a training task
+    inner_lr: float = 0.  # of MAML's steps within a task, for the mean over its support
     halved: int = 0  # steps between two halvings of the rate; 0: constant
     optimizer: str = "adam"  # or "nesterov": SGD with Nesterov's momentum of .9
     weight_decay: float = 0.  # L2 penalty
@@ -51,8 +52,9 @@ TABLE_LEARNERS = {
     "nearest-mean": TableLearner("Nearest class mean", "Wang et al. 2019", on_backbone=True),
     "protonet": TableLearner("ProtoNet", "Snell et al. 2017", steps=40_000, batch=1, way=20, halved=2000,
                              one_shot=(("way", 30),)),
-    "maml": TableLearner("MAML", _MAML, "support", 60_000, batch=2, one_shot=(("batch", 4),)),
-    "maml first-order": TableLearner("MAML (first order)", _MAML, "support", 60_000, batch=2, one_shot=(("batch", 4),)),
+    "maml": TableLearner("MAML", _MAML, "support", 60_000, batch=2, inner_lr=.05, one_shot=(("batch", 4),)),
+    "maml first-order": TableLearner("MAML (first order)", _MAML, "support", 60_000, batch=2, inner_lr=.05,
+                                     one_shot=(("batch", 4),)),
     "versa": TableLearner("Versa", "Gordon et al. 2019", steps=100_000, lr=1e-4,
                           one_shot=(("steps", 50_000), ("lr", 2.5e-4), ("batch", 8))),
     "sib": TableLearner("SIB", _HU, steps=50_000, batch=1, optimizer="nesterov", weight_decay=5e-4, on_backbone=True),
@@ -108,6 +110,7 @@ def table_learner(
     seed: int = 0,  # of the weights
     net: nn.Module | None = None,  # a trained backbone, for those that stand on one
     precision: str = "float32",  # one of `PRECISIONS`: of a backbone that is trained with the learner
+    inner_lr: float | None = None,  # of MAML's steps within a task; None: as published
 ) -> nn.Module:
     "A fresh learner for 5-way tasks: a function of its seed, and of the backbone where it stands on one."
     if choose(name, TABLE_LEARNERS, "learner").on_backbone:
@@ -118,7 +121,8 @@ def table_learner(
         return NearestMean(net) if name == "nearest-mean" else FineTuned(net)
     if name.startswith("maml"):
         def make(): return TaskClassifier(computed_in(_body(backbone, shape, seed, 32), precision))
-        return MAML(fresh(make, seed), first_order=name.endswith("first-order"), norm="query")
+        inner_lr = TABLE_LEARNERS[name].inner_lr if inner_lr is None else inner_lr
+        return MAML(fresh(make, seed), inner_lr, first_order=name.endswith("first-order"), norm="query")
     body = computed_in(_body(backbone, shape, seed), precision)
     return PrototypicalNet(body) if name == "protonet" else fresh(Versa, seed, net=body)
 
@@ -161,16 +165,18 @@ def train_table_learner(
     look: int = 500,  # steps between two looks
     n_validation: int = 200,  # tasks of a look
     precision: str = "float32",  # one of `PRECISIONS`: of a backbone that is trained here
+    inner_lr: float | None = None,  # of MAML's steps within a task; None: as published
 ) -> tuple:  # (learner in evaluation mode, State with its history, or None where nothing is trained)
     "Train a learner of Tables 1-2 by episodes; killed and resumed it ends with the same bits on a CPU."
     preset = published_training(name, shot)
-    learner = table_learner(name, bank.shape, backbone, seed, net, precision)
+    learner = table_learner(name, bank.shape, backbone, seed, net, precision, inner_lr)
     if not preset.steps: return learner.to(device).eval(), None
     way = way or preset.way
     how = LearnerTraining(way=way, shot=shot, n_query=each*way, look=look, n_validation=n_validation, look_way=5,
                           optimizer=preset.optimizer, weight_decay=preset.weight_decay)
     trained, seen, watched = learner, bank, validation
     about = dict(name=name, backbone=backbone, shape=list(bank.shape))
+    if isinstance(learner, MAML): about["inner_lr"] = learner.lr
     if name == "sib":
         trained = learner.head
         about |= _images_and_net(net.to(device), bank, validation)

@@ -63,15 +63,21 @@ def problem_loss(
     samples: Int[Tensor, "problem way image"],  # numbers in the bank; the first `shot` of a class are the support
     shot: int,  # support images of a class
     head: str = "nearest",  # "nearest": the best shot's cosine; "attention": over all shots (Matching Networks)
+    joint: bool = True,  # batch norm sees support and queries together; False: apart, as in the published code
 ) -> dict:
-    "Cross-entropy of the queries of all problems, and their accuracy; one forward pass that sees every image once."
-    different, where, counts = samples.unique(return_inverse=True, return_counts=True)
-    counts = counts.float().to(bank.device) if len(different) < samples.numel() else None
-    z = model(bank.take(different), counts)[where.to(bank.device)]
+    "Cross-entropy of the queries of all problems, and their accuracy; a forward pass sees every image once."
+    parts = [samples] if joint else [samples[..., :shot], samples[..., shot:]]
+    z = torch.cat([_embedded(model, bank, part) for part in parts], 2)
     way, query = samples.shape[1], samples.shape[2] - shot
     logits = model.logits(z[:, :, :shot], z[:, :, shot:].flatten(1, 2), head).flatten(0, 1)
     labels = torch.arange(way, device=z.device).repeat_interleave(query).repeat(len(samples))
     return dict(loss=F.cross_entropy(logits, labels), accuracy=(logits.argmax(1) == labels).float().mean())
+
+def _embedded(model, bank, samples):
+    "Embeddings (problem, way, image, dim) of samples, of which each is computed once."
+    different, where, counts = samples.unique(return_inverse=True, return_counts=True)
+    counts = counts.float().to(bank.device) if len(different) < samples.numel() else None
+    return model(bank.take(different), counts)[where.to(bank.device)]
 
 # %% ../../nbs/api/415_train_siamese.ipynb #98fbcb8a
 def train_siamese(
@@ -93,6 +99,7 @@ def train_siamese(
     within: str | None = None,  # "alphabet": train on problems within one alphabet
     head: str = "nearest",  # "nearest", or "attention" as in Matching Networks
     momentum: float = .9,  # of SGD
+    joint: bool = True,  # as for `problem_loss`
 ) -> tuple:  # (model in evaluation mode, State with its history)
     "Train the siamese network of omniglot-eval (README and train.py; 10,000 steps, SGD 0.01, momentum 0.9)."
     choose(head, ("nearest", "attention"), "head")
@@ -106,20 +113,20 @@ def train_siamese(
     next(draw())  # refuses what does not fit before any work
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     state = State(seed, where, model=model, optimizer=optimizer)
-    step = descend(_siamese_loss(bank, partial(draw, steps=steps), shot, head), schedule or milestones(steps))
+    step = descend(_siamese_loss(bank, partial(draw, steps=steps), shot, head, joint), schedule or milestones(steps))
     settings = dict(task, trainer="siamese", steps=steps, batch=batch, shared=shared, within=within, head=head, lr=lr,
-                    momentum=momentum, scheduled=schedule is not None, **learned_from(bank))
+                    momentum=momentum, scheduled=schedule is not None, joint=joint, **learned_from(bank))
     run_steps(step, state, steps, checkpoint, until=until, settings=settings, log=50, desc="siamese")
     return model.eval(), state
 
 # %% ../../nbs/api/415_train_siamese.ipynb #04562b36
-def _siamese_loss(bank, draw, shot, head):
+def _siamese_loss(bank, draw, shot, head, joint):
     "The loss of a state's model on the problems of its step."
     drawn = None
     def loss(state):
         nonlocal drawn
         if drawn is None: drawn = draw(start=state.step)  # made here, where a resumed training knows its step
-        return problem_loss(state.model, bank, torch.cat(next(drawn), 2), shot, head)
+        return problem_loss(state.model, bank, torch.cat(next(drawn), 2), shot, head, joint)
     return loss
 
 # %% ../../nbs/api/415_train_siamese.ipynb #5e94805d
