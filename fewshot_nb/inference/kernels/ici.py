@@ -369,8 +369,7 @@ def _regress(S, label, C, steps, u, a):
     way, m = u.shape
     L, P, g = np.empty((way, m), _f), np.empty((way, m), _f), np.empty((way, m), _f)
     before = u.copy()
-    top, row, bits = np.empty(m, _f), np.empty(m, _f), P.view(np.int32)
-    common = _row_sums(S, len(label), m)
+    top, row, bits, common = np.empty(m, _f), np.empty(m, _f), P.view(np.int32), _row_sums(S, len(label), m)
     for t in range(steps):
         move = _f(t/(t + 3))
         for k in range(way):
