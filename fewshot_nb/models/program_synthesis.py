@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from ..core import InputError, choose
 from ..data.bongard.logo import MOVES, STROKES, Action
-from .bongard_solvers import ResNet15
+from .bongard_solvers import ResNet15, begun
 from .core import seeded_torch
 
 # %% ../../nbs/api/320_models_program_synthesis.ipynb #0102aebd
@@ -119,8 +119,10 @@ class ActionDecoder(nn.Module):
         dim: int = 128,  # of the features
         values: int = 3,  # how many of `TOKEN_VALUES`; 2 in the published decoder, which drops an arc's radius
         heads: str = "mixture",  # "mixture": densities; "l2": single values
+        dropout: float = 0.,  # of the LSTM's inputs and outputs, .5 as published; between its layers always .5
     ):
         super().__init__()
+        self.drop = nn.Dropout(dropout)
         choose(heads, ("mixture", "l2"), "heads")
         if values not in (2, 3):
             raise InputError(f"values={values!r}: take 3, or 2 for the published decoder without an arc's radius.")
@@ -140,7 +142,8 @@ def states(
     memory=None,  # the LSTM's state; None: a fresh one
 ):
     "LSTM states (picture, place, 256) from features (picture, dim) and the one-hot tokens before each place."
-    return self.lstm(self.token(before) + self.image(features)[:, None], memory)
+    state, memory = self.lstm(self.drop(self.token(before) + self.image(features)[:, None]), memory)
+    return self.drop(state), memory
 
 # %% ../../nbs/api/320_models_program_synthesis.ipynb #6deae475
 @patch
@@ -236,10 +239,12 @@ class ProgramSynthesis(nn.Module):
         width: float = 1.,  # share of the published channels
         values: int = 3,  # numbers that a move has
         heads: str = "mixture",  # mixture or l2
+        dropout: float = 0.,  # of the decoder's LSTM, .5 in the published code
+        dim: int = 128,  # features
     ):
         super().__init__()
-        self.net = ResNet15(width)
-        self.decoder = ActionDecoder(self.net.dim, values, heads)
+        self.net = ResNet15(width, dim=dim)
+        self.decoder = ActionDecoder(self.net.dim, values, heads, dropout)
 
     def loss(
         self,
@@ -260,6 +265,9 @@ def synthesis_network(
     heads: str = "mixture",  # or "l2"
     values: int = 3,  # 2: the published decoder
     seed: int = 0,  # of the weights
+    init: str = "torch",  # how convolutions begin, or "published", see `models.bongard_solvers.he_weights`
+    dropout: float = 0.,  # of the decoder's LSTM, .5 in the published code
+    dim: int = 128,  # features
 ) -> ProgramSynthesis:
     "A fresh network, a function of its seed alone."
-    with seeded_torch(seed): return ProgramSynthesis(width, values, heads)
+    with seeded_torch(seed): return begun(ProgramSynthesis(width, values, heads, dropout, dim), init)

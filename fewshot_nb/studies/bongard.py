@@ -31,6 +31,7 @@ from ..models.program_synthesis import ProgramSynthesis, synthesis_network
 from ..papers import published_claims, published_table
 from ..plots import COLOURS, style
 from ..train.loop import judged_in_stretches
+from ..train.schedules import milestones
 from ..train.bongard_solvers import (check_solver_training, clustered_mean, leave_one_out_logits,
                                               solved_shares, train_moco, train_solver)
 from ..train.program_synthesis import (attribute_accuracy, attribute_classifier, constant_move_error,
@@ -124,7 +125,7 @@ TEST_PARTS = dict(FF="test_ff", BA="test_bd", CM="test_hd_comb", NV="test_hd_nov
 
 @dataclass(frozen=True)
 class SolverSettings:
-    "How a row of Table 2 or 3 is made; the defaults are the paper's (Nie et al. 2020, appendix C)."
+    "How a row of Table 2 or 3 is made; the defaults are the paper's (Nie et al. 2020, appendix C) or ours, as told."
     method: str = "ProtoNet"  # a name in `SOLVERS`
     variant: str = "full"  # "full" for Table 3, "freeform" for Table 2, "basic" for basic problems alone
     seed: int = 0  # of weights and training
@@ -134,11 +135,15 @@ class SolverSettings:
     batch: int = 8  # problems a step
     lr: float = 1e-3  # `rate` in rows
     queries: str = "two"  # of a problem and step, or "all", see `train_solver`
-    norms: str = "separate"  # batch norms of support and two queries, or "joint", see `train_solver`
+    norms: str = "separate"  # of support and two queries; "problem" (CNN: "four problems") as published: `train_solver`
+    init: str = "torch"  # first weights of convolutions; or "published": `models.bongard_solvers.he_weights`
+    form: str = "ours"  # or "published": `models.bongard_solvers.bongard_solver`
+    first_order: bool = False  # of ANIL; True in the published command
     optimizer: str = "sgd"  # or "adam"
     first_scale: float = 0.  # of the logits, before it is learned; 0: the solver's own, as published
     scale: float = 1.  # share of the 12,000 problems
     rule: str = "balanced"  # how abstract problems are drawn: `data.bongard.benchmark.ABSTRACT_RULES`
+    pretraining: str = "ours"  # or "published": MoCo's views, both schedules, decay and dropout of program synthesis
     moco_steps: int = 100_000  # for pre-training
     moco_batch: int = 128  # pictures a step
     moco_length: int = 65_536  # pictures in the queue
@@ -152,19 +157,40 @@ class SolverSettings:
 def _benchmark(variant, seed, shapes, scale, rule="balanced"):
     return bongard_benchmark(seed, shapes, variant, scale, rule)
 
+# %% ../../nbs/api/840_studies_bongard.ipynb #97f7a0df
+def _as_published(s): return choose(s.pretraining, ("ours", "published"), "pretraining") == "published"
+
+def _moco_published(s):
+    "What the published pre-training by MoCo has otherwise than ours; it has two settings files."
+    if not _as_published(s): return {}
+    if s.variant == "freeform": return dict(views="published", lr=.001, weight_decay=5e-4)
+    return dict(views="published", schedule=milestones(s.moco_steps, at=(1/4, 1/2, 3/4)))
+
+def _synthesis_published(s, falls):
+    "Dropout and settings of program synthesis; `falls`: parts of it at which the published rate falls."
+    if not _as_published(s): return 0., {}
+    return .5, dict(weight_decay=1e-4, schedule=milestones(s.ps_steps, at=falls))
+
+def _set_apart(s):
+    "What in a checkpoint's name tells it from those of other settings of this kind; nothing where all are ours."
+    names = ("init", "form", "first_order", "pretraining")
+    return "".join(f"-{n}" for n in names if hasattr(s, n) and getattr(s, n) != getattr(type(s), n))
+
 # %% ../../nbs/api/840_studies_bongard.ipynb #ed4b169d
 def _pretrain(s, model, bank, device, file):
     "Pre-train the backbone of a Meta-Baseline; returns what its own training told."
     common = dict(seed=s.seed, device=device)
     if s.method == "Meta-Baseline-MoCo":
-        fresh = computed_in(bongard_solver(s.method, 1/s.alpha, s.seed).net, s.precision)
+        fresh = computed_in(bongard_solver(s.method, 1/s.alpha, s.seed, s.init, s.form).net, s.precision)
         net, _ = train_moco(fresh, bank, steps=s.moco_steps, batch=s.moco_batch, queue=s.moco_length,
-                            checkpoint=file("moco"), **common)
+                            checkpoint=file("moco"), **_moco_published(s), **common)
         model.net.load_state_dict(net.state_dict())
     if s.method != "Meta-Baseline-PS": return {}
-    fresh = synthesis_network(1/s.alpha, seed=s.seed)
+    dropout, how = _synthesis_published(s, (2/5, 4/5))
+    fresh = synthesis_network(1/s.alpha, seed=s.seed, init=s.init, dropout=dropout, dim=model.net.dim)
     computed_in(fresh.net, s.precision)
-    net, state = train_synthesis(fresh, bank, steps=s.ps_steps, batch=s.ps_batch, checkpoint=file("ps"), **common)
+    net, state = train_synthesis(fresh, bank, steps=s.ps_steps, batch=s.ps_batch, checkpoint=file("ps"), **how,
+                                 **common)
     model.net.load_state_dict(net.net.state_dict())
     return dict(ps_loss=state.history[-1]["loss"] if state.history else float("nan"), ps_seconds=state.seconds)
 
@@ -257,10 +283,11 @@ def solver_row(
     choose(s.method, list(SOLVERS), "method")
     shapes = official_shapes_folder(data)
     problems = _benchmark(s.variant, problem_seed, shapes, s.scale, s.rule)
-    name = f"{s.variant}-{s.rule}-{s.method}-{s.norms}-{s.alpha:g}-{s.seed}"
+    name = f"{s.variant}-{s.rule}-{s.method}-{s.norms}-{s.alpha:g}-{s.seed}{_set_apart(s)}".replace(" ", "-")
     def file(what): return folder and Path(folder)/f"{name}.{what}.pt"
     train = problems.part("train")
-    model, bank = bongard_solver(s.method, 1/s.alpha, s.seed), train.bank(s.size, device)
+    model = bongard_solver(s.method, 1/s.alpha, s.seed, s.init, s.form, s.first_order)
+    bank = train.bank(s.size, device)
     _set_up(model, s)
     check_solver_training(model, s.queries, s.norms, s.optimizer)  # before hours of pre-training
     row = _pretrain(s, model, bank, device, file)
@@ -287,6 +314,8 @@ class ControlSettings:
     ps_batch: int = 128  # pictures a step
     ps_lr: float = .03  # `ps_rate` in rows
     scale: float = 1.  # share of the 12,000 problems
+    init: str = "torch"  # as in `SolverSettings`
+    pretraining: str = "ours"  # likewise, of program synthesis
     precision: str = "float32"  # one of `PRECISIONS`: of the backbone in training
     renewed: int = 0  # training pictures that batch norms take their moments from before a test; 0: as published
 
@@ -294,12 +323,13 @@ class ControlSettings:
 def _program_row(s, shapes, device, file, problem_seed):
     "Which heads write programs better: errors on validation problems."
     problems = _benchmark("full", problem_seed, shapes, s.scale)
-    model = synthesis_network(1/s.alpha, s.task.split()[1], seed=s.seed)
+    dropout, how = _synthesis_published(s, (1/5, 2/5, 3/5))  # of 100 passes
+    model = synthesis_network(1/s.alpha, s.task.split()[1], seed=s.seed, init=s.init, dropout=dropout)
     computed_in(model.net, s.precision)
     bank, asked = (problems.part(part).bank(s.size, device) for part in ("train", "val"))
     def until(stop, checkpoint):
         return train_synthesis(model, bank, steps=s.ps_steps, lr=s.ps_lr, batch=s.ps_batch, seed=s.seed,
-                               device=device, checkpoint=checkpoint, until=stop)
+                               device=device, checkpoint=checkpoint, until=stop, **how)
     def judge(model):
         if s.renewed: model = renewed_batch_norms(model, lambda net: synthesis_errors(net, bank, s.renewed))
         return synthesis_errors(model, asked)
@@ -323,7 +353,7 @@ def _attribute_banks(s, shapes, device):
 def _attribute_row(s, shapes, device, file):
     "What the backbone can see: a classifier on pictures it knows, new ones, and pictures of shapes it never saw."
     known, tests, some = _attribute_banks(s, shapes, device)
-    model = attribute_classifier(1/s.alpha, s.seed)
+    model = attribute_classifier(1/s.alpha, s.seed, s.init)
     computed_in(model.net, s.precision)
     def until(stop, checkpoint):
         return train_attribute_classifier(model, known, steps=s.steps, lr=s.lr, batch=s.batch, seed=s.seed,
@@ -346,7 +376,7 @@ def control_row(
     "One of the control experiments of Nie et al. (2020, appendix C)."
     s = settings_from(ControlSettings, setting, renamed=dict(rate="lr", ps_rate="ps_lr"))
     device, shapes = find_device(device), official_shapes_folder(data)
-    file = folder and Path(folder)/f"{s.task.replace(' ', '-')}-{s.alpha:g}-{s.seed}.pt"
+    file = folder and Path(folder)/f"{s.task.replace(' ', '-')}-{s.alpha:g}-{s.seed}{_set_apart(s)}.pt"
     if s.task.startswith("program "): return _program_row(s, shapes, device, file, problem_seed)
     return _attribute_row(s, shapes, device, file)
 
@@ -438,7 +468,8 @@ def solver_gate(
 ) -> str:
     "Why these rows cannot bear a verdict on these parts: at chance, still training, one seed; \"\" where they can."
     margins, full = dict.fromkeys(parts, STILL), SolverSettings().steps
-    trained = [training_gate(r.get("curve"), margins, r["steps"], full) for r in table.to_dict("records")]
+    def published(row): return full*8/max(8, row.get("batch", 8))  # the CNN's are fewer, of 32 problems
+    trained = [training_gate(r.get("curve"), margins, r["steps"], published(r)) for r in table.to_dict("records")]
     return first_gate(_at_chance(table, parts), *trained, seeds_gate(int(table.method.value_counts().min()), least))
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #93fe50c4

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['problems_of', 'bongard_tasks', 'solver_episode', 'leave_one_out', 'whole_problems', 'leave_one_out_logits',
            'made_ahead', 'drawing_threads', 'first_state', 'check_solver_training', 'train_solver', 'solved_shares',
-           'clustered_mean', 'MoCoQueue', 'random_view', 'train_moco']
+           'clustered_mean', 'MoCoQueue', 'random_view', 'jittered_view', 'train_moco']
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #ab3f3dd7
 import copy, time
+from contextlib import contextmanager, nullcontext
 import numpy as np, torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -136,10 +137,33 @@ def first_state(
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #5b0e7d1b
 def _answers(model, shown, joint):
-    "Logits and labels of what a step shows: an episode (support, query, labels), or whole problems."
+    "Logits and labels of an episode (support, query, labels), or of whole problems."
     if isinstance(shown, tuple): return model(*shown[:2], **dict(joint=True) if joint else {}), shown[2]
     logits = leave_one_out_logits(model, shown)
     return logits, torch.arange(2, device=logits.device).expand(len(logits), 2)
+
+# %% ../../nbs/api/405_train_bongard_solvers.ipynb #cc3824f5
+_PROBLEMS_APART = {"problem": 1, "four problems": 4}  # as many share the moments of a batch norm in training
+
+@contextmanager
+def _moments_kept(model):
+    "A block in which batch norms leave their running moments as they are."
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    before = [m.momentum for m in norms]
+    for m in norms: m.momentum = 0.
+    try: yield
+    finally:
+        for m, momentum in zip(norms, before): m.momentum = momentum
+
+def _step_answers(model, shown, norms):
+    "Logits and labels of all that a step shows, with batch norms as `norms` says."
+    if norms not in _PROBLEMS_APART: return _answers(model, shown, norms == "joint")
+    each, together, found = _PROBLEMS_APART[norms], getattr(model, "together", False), []
+    whole = shown if isinstance(shown, tuple) else (shown,)
+    for k, part in enumerate(zip(*(x.split(each) for x in whole))):
+        with _moments_kept(model) if k else nullcontext():
+            found.append(_answers(model, part if len(whole) > 1 else part[0], together))
+    return tuple(torch.cat(x) for x in zip(*found))
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #d9072139
 def check_solver_training(
@@ -150,7 +174,7 @@ def check_solver_training(
 ):
     "Refuse what `train_solver` would."
     choose(queries, ("two", "all"), "queries")
-    choose(norms, ("separate", "joint"), "norms")
+    choose(norms, ("separate", "joint", *_PROBLEMS_APART), "norms")
     choose(optimizer, ("sgd", "adam"), "optimizer")
     if norms == "joint" and not hasattr(model, "compare"):
         raise InputError(f"norms='joint' was given, but {type(model).__name__} sees support and query as one stack: "
@@ -170,7 +194,7 @@ def train_solver(
     weight_decay: float = 5e-4,  # SGD's
     optimizer: str = "sgd",  # "sgd" as in the paper; or "adam", without weight decay
     queries: str = "two",  # of a problem and step: "two", drawn anew as in the paper; "all", each with the others
-    norms: str = "separate",  # of the support and two queries; "joint" as in the published code; of all: always joint
+    norms: str = "separate",  # of the support and two queries; or "joint", as of all fourteen; or "problem", see above
     seed: int = 0,  # of problems and queries
     device="cpu",  # where to train
     checkpoint=None,  # file to resume from and write to
@@ -189,7 +213,7 @@ def train_solver(
         start = time.perf_counter()
         shown = drawn(state.step)
         waited = torch.tensor(time.perf_counter() - start)
-        logits, labels = _answers(model, shown, norms == "joint")
+        logits, labels = _step_answers(model, shown, norms)
         right = (logits.argmax(-1) == labels).float().mean()
         return dict(loss=F.cross_entropy(logits.flatten(0, 1), labels.flatten()), accuracy=right, drawing=waited)
     # not the steps: at a constant rate a longer training goes on where a shorter one ended
@@ -253,7 +277,7 @@ def random_view(
     images: torch.Tensor,  # (n, 1, H, W)
     generator: torch.Generator,  # on the images' device
 ) -> torch.Tensor:  # as many, as large
-    "A random square crop (20 to 100 % of the area) of each picture, resized, mirrored or not."
+    "A random square crop (20 to 100 % of the area) of each picture, resized, mirrored or not (He et al. 2020)."
     def u(): return torch.rand(len(images), generator=generator, device=images.device)
     side = (.2 + .8*u()).sqrt()
     x, y = ((2*u() - 1)*(1 - side) for _ in range(2))
@@ -261,14 +285,27 @@ def random_view(
     grid = torch.stack([torch.stack([side*mirror, zero, x], 1), torch.stack([zero, side, y], 1)], 1)
     return F.grid_sample(images, F.affine_grid(grid, list(images.shape), align_corners=False), align_corners=False)
 
+# %% ../../nbs/api/405_train_bongard_solvers.ipynb #1d88db18
+def jittered_view(
+    images: torch.Tensor,  # (n, 1, H, W), ink 1 on 0
+    generator: torch.Generator,  # on the images' device
+) -> torch.Tensor:  # as many, as large
+    "Each picture mirrored or not, brightness and contrast changed by up to 40 % (Nie et al. 2020's code)."
+    def u(): return torch.rand(len(images), 1, 1, 1, generator=generator, device=images.device)
+    paper = 1 - torch.where(u() < .5, images.flip(-1), images)
+    light, contrast, first = .6 + .8*u(), .6 + .8*u(), u() < .5
+    def brighter(x): return (light*x).clamp(0, 1)
+    def stronger(x): return (contrast*x + (1 - contrast)*x.mean((1, 2, 3), keepdim=True)).clamp(0, 1)
+    return 1 - torch.where(first, stronger(brighter(paper)), brighter(stronger(paper)))
+
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #f96fe40a
-def _moco_step(state, bank, batch, key_momentum, temperature):
+def _moco_step(state, bank, batch, key_momentum, temperature, view):
     "The contrastive loss of a step; the slow copy and the queue move on."
     images = bank.take(torch.from_numpy(state.rng.integers(0, bank.n, batch)))
     with torch.no_grad():
         for a, b in zip(state.slow.parameters(), state.net.parameters()): a.lerp_(b, 1 - key_momentum)
-        key = F.normalize(state.slow(random_view(images, state.generator)), dim=1)
-    z = F.normalize(state.net(random_view(images, state.generator)), dim=1)
+        key = F.normalize(state.slow(view(images, state.generator)), dim=1)
+    z = F.normalize(state.net(view(images, state.generator)), dim=1)
     logits = torch.cat([(z*key).sum(1, keepdim=True), z @ state.queue.features.clone().T], 1)/temperature
     state.queue.push(key)
     return F.cross_entropy(logits, torch.zeros(len(z), dtype=torch.long, device=z.device))
@@ -285,6 +322,7 @@ def train_moco(
     queue: int = 65_536,  # pictures that a view is told from
     key_momentum: float = .999,  # of the slow copy
     temperature: float = .07,  # of the similarities
+    views: str = "crops",  # `random_view`; or "published": `jittered_view`
     momentum: float = .9,  # SGD's
     weight_decay: float = 1e-4,  # SGD's
     seed: int = 0,  # of pictures and views
@@ -296,6 +334,7 @@ def train_moco(
     if queue < batch:
         raise InputError(f"queue={queue} is too short: the queue must hold one step's {batch} pictures, so take "
                          f"{batch} or more, or a smaller batch.")
+    view = dict(crops=random_view, published=jittered_view)[choose(views, ("crops", "published"), "views")]
     where = find_device(device)
     model, bank = model.to(where).train(), bank.to(where)
     slow = copy.deepcopy(model).requires_grad_(False)
@@ -305,5 +344,6 @@ def train_moco(
     settings = dict(trainer="moco", size=bank.size, batch=batch, queue=queue, key_momentum=key_momentum,
                     temperature=temperature,
                     lr=lr, steps=steps, **learned_from(bank))
-    step = descend(lambda state: _moco_step(state, bank, batch, key_momentum, temperature), schedule=schedule)
+    if views != "crops": settings["views"] = views
+    step = descend(lambda state: _moco_step(state, bank, batch, key_momentum, temperature, view), schedule=schedule)
     return model, run_steps(step, state, steps, checkpoint, until=until, settings=settings, log=20, desc="MoCo")
