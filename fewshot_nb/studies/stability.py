@@ -1016,7 +1016,7 @@ def searching(
 ) -> dict:  # name -> accuracies in %
     "The normalised default by seed, and each search's mean over seeds: what varies in either is its own."
     searched = pairs.filter(regex=r"^normalised\+search")
-    return {"normalised": pairs["normalised"], "normalised+search": searched.mean()}
+    return {"normalised": pairs["normalised"].to_numpy(), "normalised+search": searched.mean().to_numpy()}
 
 # %% ../../nbs/api/845_studies_stability.ipynb #ad26c694
 PUBLISHED_EPOCHS = PROTONET_DEFAULT["training_steps_batches"]//100  # of 100 episodes
