@@ -191,6 +191,7 @@ class LRICI(Method):
     engine: str = "auto"  # `plain`, `torch` (the same), `numba`, or the fastest there is
     name, title, source = "lr+ici", "LR+ICI", "Wang et al. 2020"
     verified_by = "Yikai-Wang/ICI-FSL@caa30b3 ICI.predict: 4,997 of 5,130 queries; 5,129 with our rule for ties"
+    version = 2
     scale_free = True
     engines = ("torch", "numba")
     block = 64

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from ..core import InputError, choose
 from ..data.bongard.logo import MOVES, STROKES, Action
-from .bongard_solvers import ResNet15, begun
+from .bongard_solvers import ResNet15, initialised
 from .core import seeded_torch
 
 # %% ../../nbs/api/320_models_program_synthesis.ipynb #0102aebd
@@ -265,9 +265,9 @@ def synthesis_network(
     heads: str = "mixture",  # or "l2"
     values: int = 3,  # 2: the published decoder
     seed: int = 0,  # of the weights
-    init: str = "torch",  # how convolutions begin, or "published", see `models.bongard_solvers.he_weights`
+    init: str = "torch",  # how convolutions begin, or "released", see `models.bongard_solvers.he_weights`
     dropout: float = 0.,  # of the decoder's LSTM, .5 in the published code
     dim: int = 128,  # features
 ) -> ProgramSynthesis:
     "A fresh network, a function of its seed alone."
-    with seeded_torch(seed): return begun(ProgramSynthesis(width, values, heads, dropout, dim), init)
+    with seeded_torch(seed): return initialised(ProgramSynthesis(width, values, heads, dropout, dim), init)

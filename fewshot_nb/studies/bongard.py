@@ -136,14 +136,14 @@ class SolverSettings:
     lr: float = 1e-3  # `rate` in rows
     queries: str = "two"  # of a problem and step, or "all", see `train_solver`
     norms: str = "separate"  # of support and two queries; "problem" (CNN: "four problems") as published: `train_solver`
-    init: str = "torch"  # first weights of convolutions; or "published": `models.bongard_solvers.he_weights`
-    form: str = "ours"  # or "published": `models.bongard_solvers.bongard_solver`
+    init: str = "torch"  # first weights of convolutions; or "released": `models.bongard_solvers.he_weights`
+    form: str = "ours"  # or "released": `models.bongard_solvers.bongard_solver`
     first_order: bool = False  # of ANIL; True in the published command
     optimizer: str = "sgd"  # or "adam"
     first_scale: float = 0.  # of the logits, before it is learned; 0: the solver's own, as published
     scale: float = 1.  # share of the 12,000 problems
     rule: str = "balanced"  # how abstract problems are drawn: `data.bongard.benchmark.ABSTRACT_RULES`
-    pretraining: str = "ours"  # or "published": MoCo's views, both schedules, decay and dropout of program synthesis
+    pretraining: str = "ours"  # or "released": MoCo's views, both schedules, decay and dropout of program synthesis
     moco_steps: int = 100_000  # for pre-training
     moco_batch: int = 128  # pictures a step
     moco_length: int = 65_536  # pictures in the queue
@@ -158,17 +158,17 @@ def _benchmark(variant, seed, shapes, scale, rule="balanced"):
     return bongard_benchmark(seed, shapes, variant, scale, rule)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #97f7a0df
-def _as_published(s): return choose(s.pretraining, ("ours", "published"), "pretraining") == "published"
+def _as_released(s): return choose(s.pretraining, ("ours", "released"), "pretraining") == "released"
 
-def _moco_published(s):
+def _released_moco(s):
     "What the published pre-training by MoCo has otherwise than ours; it has two settings files."
-    if not _as_published(s): return {}
-    if s.variant == "freeform": return dict(views="published", lr=.001, weight_decay=5e-4)
-    return dict(views="published", schedule=milestones(s.moco_steps, at=(1/4, 1/2, 3/4)))
+    if not _as_released(s): return {}
+    if s.variant == "freeform": return dict(views="released", lr=.001, weight_decay=5e-4)
+    return dict(views="released", schedule=milestones(s.moco_steps, at=(1/4, 1/2, 3/4)))
 
-def _synthesis_published(s, falls):
+def _released_synthesis(s, falls):
     "Dropout and settings of program synthesis; `falls`: parts of it at which the published rate falls."
-    if not _as_published(s): return 0., {}
+    if not _as_released(s): return 0., {}
     return .5, dict(weight_decay=1e-4, schedule=milestones(s.ps_steps, at=falls))
 
 def _set_apart(s):
@@ -183,10 +183,10 @@ def _pretrain(s, model, bank, device, file):
     if s.method == "Meta-Baseline-MoCo":
         fresh = computed_in(bongard_solver(s.method, 1/s.alpha, s.seed, s.init, s.form).net, s.precision)
         net, _ = train_moco(fresh, bank, steps=s.moco_steps, batch=s.moco_batch, queue=s.moco_length,
-                            checkpoint=file("moco"), **_moco_published(s), **common)
+                            checkpoint=file("moco"), **_released_moco(s), **common)
         model.net.load_state_dict(net.state_dict())
     if s.method != "Meta-Baseline-PS": return {}
-    dropout, how = _synthesis_published(s, (2/5, 4/5))
+    dropout, how = _released_synthesis(s, (2/5, 4/5))
     fresh = synthesis_network(1/s.alpha, seed=s.seed, init=s.init, dropout=dropout, dim=model.net.dim)
     computed_in(fresh.net, s.precision)
     net, state = train_synthesis(fresh, bank, steps=s.ps_steps, batch=s.ps_batch, checkpoint=file("ps"), **how,
@@ -323,7 +323,7 @@ class ControlSettings:
 def _program_row(s, shapes, device, file, problem_seed):
     "Which heads write programs better: errors on validation problems."
     problems = _benchmark("full", problem_seed, shapes, s.scale)
-    dropout, how = _synthesis_published(s, (1/5, 2/5, 3/5))  # of 100 passes
+    dropout, how = _released_synthesis(s, (1/5, 2/5, 3/5))  # of 100 passes
     model = synthesis_network(1/s.alpha, s.task.split()[1], seed=s.seed, init=s.init, dropout=dropout)
     computed_in(model.net, s.precision)
     bank, asked = (problems.part(part).bank(s.size, device) for part in ("train", "val"))

@@ -32,12 +32,9 @@ from .generators import counted_in
 from ..evaluation.compare import half_over
 from .realistic import INDUCTIVE_METHODS, n_query_of, quiet_redraws
 from .realistic_claims import JUDGED_METHODS, pooled_cells
-
-# %% ../../nbs/api/848_studies_learners.ipynb #9b24edf6
 from ..train.backbone import BaseTraining, base_feature_mean, train_backbone
 from ..train.learners import (TABLE_LEARNERS, TableLearner, embedded_bank, published_training,
                                        reading_accuracies, train_table_learner)
-from ..train.schedules import milestones
 
 # %% ../../nbs/api/848_studies_learners.ipynb #263c1a0a
 FEATURE_METHODS = (*(m for m in INDUCTIVE_METHODS if m != "nearest-prototype"),  # a trained ProtoNet stands for it
@@ -66,7 +63,6 @@ class LearnerSetting:
     per_class: int = 0  # images of each class; 0: all
     precision: str = "float32"  # one of `PRECISIONS`: of the backbone, in training and afterwards
     inner_lr: float = .01  # of MAML's steps within a task: committed rows have a fifth of the published one
-    slack: float = 0.  # of the base training's `milestones`: the committed backbone's second fall is a step early
 
 # %% ../../nbs/api/848_studies_learners.ipynb #b4397b20
 def learner_images(
@@ -101,7 +97,6 @@ def trained_backbone(
     base, validation, _ = base_training_banks(which, str(data), s.side, s.side, s.classes, s.per_class)
     about = [which, s.backbone, s.seed, s.side, s.epochs, s.base_batch, s.base_lr, s.smallest, s.classes, s.per_class]
     if s.precision != "float32": about.append(s.precision)
-    if s.slack: about.append(s.slack)
     name = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:12]
     net = computed_in(photograph_backbone(s.backbone, (base.shape[0], s.side, s.side), s.seed), s.precision)
     def make():
@@ -111,7 +106,6 @@ def trained_backbone(
         how = BaseTraining(look=max(1, s.epochs//8), augmentation=Augmentation(area=(s.smallest, 1.)))
         _, state = train_backbone(
             net, base, steps=s.epochs*epoch, lr=s.base_lr, batch=s.base_batch, seed=s.seed, how=how, device=device,
-            schedule=milestones(s.epochs*epoch, .1, (45/90, 66/90), s.slack),
             checkpoint=folder/f"base-{name}.ckpt", validation=validation, log=epoch)
         curve = {h["step"]: dict(validation=h["five_shot"], loss=h["loss"]) for h in state.watch.history}
         return net.state_dict(), dict(curve=json.dumps(curve))

@@ -12,7 +12,7 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'kept_banks', 'PUBLI
            'DeterminismSettings', 'determinism_row', 'search_images', 'protonet_row', 'learner_label', 'setup_label',
            'stability_measures', 'measures_of_learner', 'published_comparisons', 'published_plan', 'published_power',
            'published_effect_power', 'comparison_panels', 'run_panels', 'curve_panels', 'spread_panel',
-           'determinism_table', 'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'searching',
+           'determinism_table', 'determinism_measures', 'named_settings', 'best_runs', 'paired_settings', 'search_gain',
            'search_measures', 'draw_search_curves']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
@@ -1011,7 +1011,7 @@ def paired_settings(
         for n, one in searches.items(): taken[f"{name} {n}" if len(searches) > 1 else name] = _chosen(one)
     return 100*pd.DataFrame({name: part.set_index("seed").accuracy for name, part in taken.items()}).dropna()
 
-def searching(
+def search_gain(
     pairs: pd.DataFrame,  # of `paired_settings`
 ) -> dict:  # name -> accuracies in %
     "The normalised default by seed, and each search's mean over seeds: what varies in either is its own."
@@ -1029,7 +1029,7 @@ def search_measures(
     "What the rows say on Table 6."
     best, pairs = 100*best_runs(table).accuracy.groupby("setting").max(), paired_settings(table)
     gate = first_gate(length_gate(table.assign(learner="protonet")), seeds_gate(len(pairs)))
-    tried, gain = table.configuration[table.configuration >= 0].nunique(), searching(pairs)
+    tried, gain = table.configuration[table.configuration >= 0].nunique(), search_gain(pairs)
     found = {"T11": Measure(pairs, unit="seeds", gate=gate),
              "T12": Measure(gain, unit="searches", gate=first_gate(gate, _search_gate(len(gain["normalised+search"]))),
                             remark=_few_searched(tried))}

@@ -322,7 +322,7 @@ def train_moco(
     queue: int = 65_536,  # pictures that a view is told from
     key_momentum: float = .999,  # of the slow copy
     temperature: float = .07,  # of the similarities
-    views: str = "crops",  # `random_view`; or "published": `jittered_view`
+    views: str = "crops",  # `random_view`; or "released": `jittered_view`
     momentum: float = .9,  # SGD's
     weight_decay: float = 1e-4,  # SGD's
     seed: int = 0,  # of pictures and views
@@ -334,7 +334,7 @@ def train_moco(
     if queue < batch:
         raise InputError(f"queue={queue} is too short: the queue must hold one step's {batch} pictures, so take "
                          f"{batch} or more, or a smaller batch.")
-    view = dict(crops=random_view, published=jittered_view)[choose(views, ("crops", "published"), "views")]
+    view = dict(crops=random_view, released=jittered_view)[choose(views, ("crops", "released"), "views")]
     where = find_device(device)
     model, bank = model.to(where).train(), bank.to(where)
     slow = copy.deepcopy(model).requires_grad_(False)

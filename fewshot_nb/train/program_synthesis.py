@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from ..core import InputError, device as find_device, rng
 from ..data.bongard.render import PictureBank
-from ..models.bongard_solvers import ResNet15, begun
+from ..models.bongard_solvers import ResNet15, initialised
 from ..models.core import seeded_torch
 from ..models.program_synthesis import MOVE_TOLERANCE, program_tokens, wrong_moves
 from .bongard_solvers import drawing_threads, first_state, made_ahead
@@ -91,10 +91,10 @@ def constant_move_error(
 def attribute_classifier(
     width: float = 1.,  # factor on the backbone's channels
     seed: int = 0,  # of the weights
-    init: str = "torch",  # how convolutions begin, or "published", see `models.bongard_solvers.he_weights`
+    init: str = "torch",  # how convolutions begin, or "released", see `models.bongard_solvers.he_weights`
 ) -> TaskClassifier:  # of two classes
     "A fresh classifier, a function of its seed alone."
-    with seeded_torch(seed): return begun(TaskClassifier(ResNet15(width), 2), init)
+    with seeded_torch(seed): return initialised(TaskClassifier(ResNet15(width), 2), init)
 
 # %% ../../nbs/api/410_train_program_synthesis.ipynb #1100cc8a
 def _tenth_at_the_end(steps):

@@ -52,10 +52,9 @@ def milestones(
     steps: int,  # length of the training
     factor: float = .1,  # what the rate is multiplied by at each
     at: tuple = (1/2, 3/4, 7/8),  # where, as parts of the training
-    slack: float = 1e-6,  # of a step: what a product may lose by rounding before it is cut
 ) -> Callable:
     "A learning rate that is multiplied by `factor` at some parts of the training."
-    marks = [int(steps*part + slack) for part in at]
+    marks = [int(steps*part) for part in at]
     return lambda step: factor**sum(step >= mark for mark in marks)
 
 # %% ../../nbs/api/355_train_schedules.ipynb #5c1e70a2

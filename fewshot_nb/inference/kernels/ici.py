@@ -360,8 +360,6 @@ def _free_intercepts(g, s, a):
         share /= total
         for j in range(len(s)): ak[j] -= share*s[j]
 
-
-
 # %% ../../../nbs/api/480_inference_kernels_ici.ipynb #ac05452b
 @_jit
 def _regress(S, label, C, steps, u, a):
