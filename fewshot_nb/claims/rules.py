@@ -12,7 +12,8 @@ import functools
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 import numpy as np, pandas as pd
-from scipy.stats import norm, t as student
+from scipy.special import ndtri
+from scipy.stats import t as student
 from ..core import InputError, choose, rng
 
 # %% ../../nbs/api/700_claims_rules.ipynb #5h0r7001
@@ -275,7 +276,7 @@ def simultaneous(
     parts: int,  # among which it may have been picked
 ) -> Estimate:
     "An estimate whose interval holds together with those of all other parts (Bonferroni)."
-    wider = norm.ppf(1 - .025/parts)/norm.ppf(.975)
+    wider = ndtri(1 - .025/parts)/ndtri(.975)
     value, low, high = estimate[:3]
     return estimate._replace(low=value - wider*(value - low), high=value + wider*(high - value))
 

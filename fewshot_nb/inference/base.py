@@ -532,6 +532,7 @@ class CompiledTwin(NamedTuple):
     kernel: str  # module and function in `inference.kernels`: "gradient._tim_tasks"
     seconds: float  # to compile it
     saves: float  # against torch, for a task of 100 samples of 512 numbers with the default steps
+    by_dim: bool = True  # whether it saves the more, the longer a feature; steps on inner products do not
 
 _WAKE, _FETCH = 1., .05  # seconds until numba works in a process, and to read a kernel from the disk
 _loaded = set()  # kernels in this process's memory
@@ -568,7 +569,7 @@ def for_work(
         return method
     default = getattr(type(method), "steps", 0)
     steps = getattr(method, "steps", 0)/default if default else 1
-    saved = twin.saves*steps*n_tasks*samples*len(feature)/51_200
+    saved = twin.saves*steps*n_tasks*samples/100*(len(feature)/512 if twin.by_dim else 1)
     # a kernel that is kept on disk serves many calls, so rows that are kept pay a quarter of it each
     price = twin.seconds/4 if kept else price_of_compiling(twin)
     if saved <= price: return dataclasses.replace(method, engine="torch")

@@ -32,7 +32,7 @@ class TIMADM(Method):
     verified_by = "mboudiaf/TIM@c324ca8 TIM_ADM, balanced and Dirichlet(2): 5,520 of 5,520 queries"
     scale_free = True
     engines = ("torch", "numba")
-    compiled = CompiledTwin("clustering._adm_tasks", 6, 8e-3)
+    compiled = CompiledTwin("clustering._adm_tasks", 6, 8e-3, by_dim=False)
     cost = 4e-3
     counts_samples = True
 
@@ -100,7 +100,7 @@ class SoftKMeans(Method):
     verified_by = "SegoleneMartin/PADDLE@ab59a2f SOFT_KM: 7,740 of 7,740 queries"
     scale_free = True
     engines = ("torch", "numba")
-    compiled = CompiledTwin("clustering._kmeans_tasks", 4, 2.8e-3)
+    compiled = CompiledTwin("clustering._kmeans_tasks", 4, 2.8e-3, by_dim=False)
     cost = 0.5e-3
 
     def __post_init__(self):
@@ -282,7 +282,7 @@ class BAVARDAGE(CL2NMixin, Method):
     departs = "without the base classes' covariance"
     engines = ("torch", "numba")
     takes_base = True
-    compiled = CompiledTwin("clustering._bayes_tasks", 4, 1e-3)
+    compiled = CompiledTwin("clustering._bayes_tasks", 4, 1e-3, by_dim=False)
     cost = 0.5e-3
 
     def __post_init__(self):

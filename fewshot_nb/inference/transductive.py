@@ -111,7 +111,7 @@ class LaplacianShot(CL2NMixin, Method):
     name, title, source = "laplacianshot", "LaplacianShot", "Ziko et al. 2020"
     verified_by = "the predictions of Veilleux et al. (2021)'s code"
     engines = ("plain", "torch", "numba")
-    compiled = CompiledTwin("laplacian._propagate_tasks", 4, .3e-3)
+    compiled = CompiledTwin("laplacian._propagate_tasks", 4, .3e-3, by_dim=False)
     cost = 0.5e-3
 
     def __post_init__(self):
@@ -184,7 +184,7 @@ class PTMAP(Method):
     name, title, source = "pt-map", "PT-MAP", "Hu et al. 2020"
     verified_by = "the predictions of Veilleux et al. (2021)'s code"
     engines = ("plain", "torch", "numba")
-    compiled = CompiledTwin("clustering._map_tasks", 4, 1.5e-3)
+    compiled = CompiledTwin("clustering._map_tasks", 4, 3e-3, by_dim=False)  # of trained features, uneven queries
     fewest_queries = 2  # it knows them by how they differ from their mean
     cost = 0.8e-3
     counts_samples = True

@@ -113,7 +113,7 @@ def learned_embedding(
     "What a net says of all that is judged."
     inner, head = getattr(net, "net", net), LEARNED_HEADS[s.method]
     bank = judged_bank(inner.image_size, [s.split], data)
-    if head == "attention": head = functools.partial(attention_logits, scale=float(net.scale))
+    if head == "attention": head = functools.partial(attention_logits, scale=float(net.scale.detach()))
     return embed(net, bank.to(core.device(device)), batch=200), bank, head
 
 # %% ../../nbs/api/835_studies_omniglot.ipynb #49c63ade

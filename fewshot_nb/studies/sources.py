@@ -94,7 +94,8 @@ def source_row(
     held = torch.arange(bank.classes) % 8 == 7
     seen, validation = bank.select(~held), bank.select(held)
     look = max(1, s.steps//8)
-    how = LearnerTraining(way=s.way, shot=s.shot, n_query=s.each*s.way, look=look, n_validation=100)
+    how = LearnerTraining(way=s.way, shot=s.shot, n_query=s.each*s.way, look=look,
+                         n_validation=min(100, s.test_tasks))
     with ExitStack() as stack:
         stack.enter_context(deterministic())
         stack.enter_context(threads(2 if s.source == "threads" else 1))
