@@ -1,5 +1,5 @@
 "Folders of photographs at the door: what is wrong is told in one sentence before any work; real sets and networks."
-import io, tarfile, warnings, zipfile
+import io, struct, tarfile, warnings, zipfile, zlib
 from collections import Counter
 
 import numpy as np
@@ -417,6 +417,123 @@ def test_weights_that_are_not_there_are_not_called_damaged(own, tmp_path, monkey
     (tmp_path/"nosuch.safetensors").write_text("nothing")
     with pytest.raises(InputError, match="is not a whole safetensors file .*: copy or train it anew.$"):
         CliRunner().invoke(app, line, catch_exceptions=False)
+
+# ---- archives, copies and lists
+
+def deep_png(seed=0, side=40):
+    "A PNG of 16-bit colours, which Pillow does not write."
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    pixels = np.random.default_rng(seed).integers(0, 65535, (side, side*3), np.uint16).astype(">u2")
+    header = struct.pack(">IIBBBBB", side, side, 16, 2, 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(map(chunk, (b"IHDR", b"IDAT", b"IEND"), (header, zlib.compress(rows), b"")))
+
+def test_colours_of_16_bits_are_told(own, tmp_path, quick):
+    (own/"base/base0/deep.png").write_bytes(deep_png())
+    for read in (lambda: Bank.from_folder(own, size=16), lambda: Bank.from_folder(zipped(own), size=16),
+                 lambda: embed(own, tmp_path/"f.npz")):
+        told = [t for t in said_of(read) if "converted" in t]
+        assert len(told) == 1 and told[0].startswith("1 of 301 images of ") and "8-bit colour (1 16-bit)" in told[0]
+
+def test_an_archive_is_known_by_its_content(own, tmp_path):
+    same = Bank.from_folder(own, "novel", 16).fingerprint
+    content, packed = zipped(own).read_bytes(), io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar: tar.add(own, "own")
+    for name, whole in (("OWN.ZIP", content), ("own.tar", content), ("own.zip", packed.getvalue())):
+        (tmp_path/name).write_bytes(whole)
+        assert Bank.from_folder(tmp_path/name, "novel", 16).fingerprint == same
+        assert images_at_hand(str(tmp_path/name)) == str(tmp_path/name)
+
+def spoilt_zip(content, at, value):
+    "A zip in which the fields of each file, at some byte of its two heads, are set to a value."
+    content = bytearray(content)
+    for head, more in ((b"PK\3\4", 0), (b"PK\1\2", 2)):
+        k = -1
+        while (k := content.find(head, k + 1)) >= 0: content[k + at + more] = value
+    return bytes(content)
+
+def test_a_sound_archive_is_not_called_damaged(own, tmp_path, quick):
+    content, files = zipped(own).read_bytes(), dict(text=b"no archive at all "*100)
+    files |= dict(locked=spoilt_zip(content, 6, 1), deflate64=spoilt_zip(content, 8, 9))
+    words = dict(locked="is encrypted: unpack it with its password", deflate64="compression method is not supported.: "
+                 "unpack it and give the folder, or pack it anew", text="is neither a zip nor a tar archive")
+    for name, whole in files.items():
+        (tmp_path/f"{name}.zip").write_bytes(whole)
+        for read in (lambda: Bank.from_folder(tmp_path/f"{name}.zip", "base", 16),
+                     lambda: images_at_hand(str(tmp_path/f"{name}.zip")),
+                     lambda: embed(tmp_path/f"{name}.zip", tmp_path/"f.npz")):
+            with pytest.raises(InputError, match=words[name]) as e: read()
+            assert "fetch them" not in str(e.value) and f"{name}.zip" in str(e.value)
+    assert not quick
+
+def test_an_archive_is_embedded_as_its_folder(own, tmp_path, quick, cache):
+    spoil(own)
+    archives = [zipped(own), tmp_path/"own.tar"]
+    with tarfile.open(archives[1], "w") as tar: tar.add(own, "own")
+    with pytest.warns(UserWarning, match="^2 of 300"): embed(own, tmp_path/"f.npz", "--skip-broken")
+    with np.load(tmp_path/"f.npz") as found: plain = dict(found)
+    for k, archive in enumerate(archives):
+        with pytest.raises(InputError, match=f"^2 of 300 images of '{archive}' .*skip-broken"):
+            embed(archive, tmp_path/f"{k}.npz")
+        with pytest.warns(UserWarning, match="^2 of 300"): embed(archive, tmp_path/f"{k}.npz", "--skip-broken")
+        with np.load(tmp_path/f"{k}.npz") as found:
+            for name in ("features", "labels", "paths", "split"): assert np.array_equal(found[name], plain[name]), name
+            assert str(found["source"]) == str(archive)
+        assert not [f for f in cache.glob("*unpacked*") if f.is_dir()]
+
+def test_copies_are_told_wherever_images_are_read(own, tmp_path, quick):
+    whole = (own/"novel/novel0/03.jpg").read_bytes()
+    for k in range(3): (own/f"novel/novel0/copy{k}.jpg").write_bytes(whole)
+    (own/"novel/novel1/base.jpg").write_bytes((own/"base/base1/03.jpg").read_bytes())
+    for what, read in (("own", lambda: Bank.from_folder(own, size=16)),
+                       (repr(str(own)), lambda: embed(own, tmp_path/"f.npz"))):
+        leak, copies = said_of(read)
+        assert leak.startswith(f"2 of 304 images of {what} are equal to one of another part, the first are 'base/base1")
+        assert copies == (f"4 of 304 images of {what} are copies of others of their class, the first are "
+                          "'novel/novel0/03.jpg' and 'novel/novel0/copy0.jpg': support and query can be the same "
+                          "picture; remove one of each.")
+
+def test_a_file_twice_in_an_archive_is_a_copy(own):
+    archive = own.with_suffix(".tar")
+    with tarfile.open(archive, "w") as tar: tar.add(own, "own")
+    with tarfile.open(archive, "a") as tar: tar.add(own/"novel/novel0/03.jpg", "own/novel/novel0/03.jpg")
+    told, = said_of(lambda: Bank.from_folder(archive, size=16))
+    assert told.startswith("2 of 301 images of own are copies of others of their class")
+
+def test_a_set_without_its_list_says_where_that_comes_from(tmp_path, cache):
+    for name in ("tiered_imagenet/n0000000{}", "CUB_200_2011/images/00{}.Bird"):
+        for k in range(1, 5):
+            (folder := tmp_path/name.format(k)).mkdir(parents=True)
+            (folder/f"{folder.name}_1.jpg").write_bytes(jpeg(k))
+    words = dict(tiered_imagenet="put tiered_imagenet_classes.csv with .*few-shot-ssl-public.*folders train, val and",
+                 cub="put cub_classes.csv with the columns class and split into .*Chen et al. 2019")
+    for name, told in words.items():
+        with pytest.raises(InputError, match=told): photograph_bank(name, "base", 16, tmp_path)
+    assert not list(cache.glob("*.safetensors"))  # before an image is decoded
+    parts = "train", "val", "train", "test"
+    lines = [f"{p},00{k}.Bird" for k, p in enumerate(parts, 1)]
+    (tmp_path/"cub_classes.csv").write_text("\n".join(["split,class", *lines]))
+    birds = photograph_bank("cub", None, 16, tmp_path)
+    assert birds.group_names == ["0"] and birds.classes == 4
+
+def test_the_rule_for_birds_gives_the_list(shared):
+    lines = [line.split(",") for line in (shared/"splits/cub_classes.csv").read_text().split()[1:]]
+    assert len(lines) == 200
+    for part, name in lines: assert part == ("train", "val", "train", "test")[(int(name[:3]) - 1) % 4]
+
+def test_a_path_that_leads_nowhere_is_called_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for images, words in (("./nofolder", "^There is no './nofolder': check the path.$"),
+                          ("tiny_tierd", "did you mean tiny_tiered"),
+                          ("nofolder", "^There is no folder or archive 'nofolder', and no set .*: check the path")):
+        with pytest.raises(InputError, match=words): images_at_hand(images)
+
+def test_a_line_without_a_part_is_named(own):
+    flat(own, *by_name("novel3"), "novel3")
+    words = "^The split file 'split.csv' gives no part to 1 of its 15 classes, the first is 'novel3': write base"
+    for read in (lambda: Bank.from_folder(own, size=16), lambda: images_at_hand(str(own))):
+        with pytest.raises(InputError, match=words): read()
 
 # ---- the real archive, and the published networks
 

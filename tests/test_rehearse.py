@@ -104,6 +104,31 @@ def test_what_fails_is_named(tmp_path, mode, said):
         rehearsals.refuse_failures(found)
     assert "\n" not in str(e.value)
 
+def test_what_does_not_grow_with_the_tasks_is_counted_once_a_setting(tmp_path, capfd):
+    "Loading takes as long for ten thousand tasks as for sixty-four; what is remarked of the data is told once."
+    path = tmp_path/"exp_tasks.ipynb"
+    front = (TRAINS[0].replace("work: width", "work: tasks")
+             .replace("width: [4, 64], seed: [0, 1], steps: 100000, mode: NAMED",
+                      "width: [4, 5], seed: 0, tasks: 6400"))
+    source = """import time
+from pathlib import Path
+from fewshot_nb.data.image_sets import _tell_once
+def score(setting):
+    _tell_once(["3 of 9 images are a leak."], "mine")
+    if not Path("LOADED").exists(): time.sleep(4)
+    Path("LOADED").touch()
+    time.sleep(.5 + .005*setting["tasks"])
+    return dict(accuracy=.5)
+exp = open_experiment(PATH, score, profile=profile, data=data, device=device, seed=seed, jobs=jobs, out=out, rows=rows)
+"""
+    source = source.replace("LOADED", str(tmp_path/"loaded")).replace("(PATH", f"({str(path)!r}")
+    notebook(path, front, *TRAINS[1:3], source)
+    found = rehearsals.rehearse([str(path)], "paper")
+    assert found.status.tolist() == ["ok"]*len(found) and found.settings.sum() == 2
+    assert 2*6400*.005 < 3600*found.hours.sum() < 2*6400*.005*1.6 < 100*found.rest_seconds.iloc[0]
+    err = capfd.readouterr().err
+    assert err.count("a leak") == 1 and "fewshot_nb: 3 of 9 images are a leak.\n" in err
+
 def test_what_follows_a_training_is_cut_and_told(tmp_path):
     path, end = toy(tmp_path, "waits")
     seen = rehearsals.rehearse([path], "paper", seconds=9).iloc[0]

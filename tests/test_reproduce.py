@@ -130,6 +130,27 @@ def test_a_failing_job_keeps_its_notebook_and_the_rest_goes_on(toy, capfd):
         "1 of 3 settings done, 2 jobs to do" in lines and "2/2 exp_toy-smoke-numbers-000" in lines
     )  # plain lines, no bar
 
+def test_what_is_remarked_on_data_is_told_once_and_stands_on_the_page(tmp_path, toy_bank, capfd):
+    path, out = tmp_path/"exp_toy.ipynb", tmp_path/"out"
+    said = "44 of 462 images of 'my_images' are equal to one of another part: this is a leak."
+    tell = f"from fewshot_nb.data.image_sets import _tell_once\n_tell_once([{said!r}], 'my_images')\n"
+    tell += f"if rows != 'none': _tell_once([{said.replace('44', '7')!r}], 'other')\n"
+    notebook(path, *TOY[:3], tell + TOY[3].replace("PATH", repr(str(path))))
+    page, = launch.reproduce([str(path)], out=out, data="numbers", jobs=2, modules=["toy_bank"])
+    lines = [line for line in capfd.readouterr().err.splitlines() if "images" in line]
+    assert lines == [f"fewshot_nb: {s}" for s in (said, said.replace("44", "7"))]
+    for _ in range(2):  # also where all is done, and only drawn again
+        cells = json.loads(Path(page).read_text(encoding="utf-8"))["cells"]
+        note, = [c for c in cells if c["cell_type"] == "markdown"]
+        assert note["source"].count("this is a leak.") == 2 and "my\\_images" in note["source"]
+        assert "UserWarning" not in Path(page).read_text(encoding="utf-8")
+        page, = launch.reproduce([str(path)], out=out, data="numbers", jobs=2, modules=["toy_bank"])
+    capfd.readouterr()
+    given = dict(out=str(out), data="numbers")
+    experiments.find_experiment(str(path), ["toy_bank"]).run(tmp_path/"mine.ipynb", given)  # as `fewshot_nb run`
+    err = capfd.readouterr().err
+    assert err.count("44 of 462") == 1 and f"fewshot_nb: {said}\n" in err and "UserWarning" not in err
+
 def test_a_profile_of_seconds_is_computed_and_drawn_in_one_run(toy, capfd):
     path, out = toy
     drawn = launch.reproduce([path], out=out, data="numbers", modules=["toy_bank"], whole=True)

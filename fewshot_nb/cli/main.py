@@ -624,7 +624,8 @@ def _draw(
 # %% ../../nbs/api/960_cli_main.ipynb #b6558759
 @app.command("embed")
 def _embed(
-    folder: Annotated[Path, typer.Argument(help="A folder with a folder of images for each class.")],
+    folder: Annotated[Path, typer.Argument(
+        help="A folder or archive (tar, zip) with a folder of images for each class.")],
     model: Annotated[str, typer.Option(
         help="torchvision:resnet18, timm:NAME, open_clip:NAME, module:function of your own, tiny-tiered-rn12 (ships "
              "with the package), or a file of weights that exp_base_training wrote.")],

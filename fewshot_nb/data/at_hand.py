@@ -6,7 +6,7 @@
 __all__ = ['images_at_hand', 'check_classes', 'bank_at_hand', 'photographs_source']
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #624d361a
-import contextlib, multiprocessing, warnings
+import contextlib, difflib, multiprocessing, os, warnings
 from collections import Counter
 from pathlib import Path
 from ..core import InputError, counted
@@ -44,8 +44,11 @@ def _is_own(images) -> bool:
     "Whether images are a folder or archive of one's own, and not a set with a name."
     if images in (*PHOTOGRAPHS, "auto", "glyphs"): return False
     path = Path(images).expanduser()
-    if not path.exists() and len(path.parts) > 1: raise InputError(f"There is no {str(path)!r}: check the path.")
-    return path.exists()
+    if path.exists(): return True
+    if "/" in str(images) or os.sep in str(images): raise InputError(f"There is no {str(images)!r}: check the path.")
+    if difflib.get_close_matches(str(images), PHOTOGRAPHS, 1): return False  # a name that is written otherwise
+    raise InputError(f"There is no folder or archive {str(images)!r}, and no set of photographs is called so: check "
+                     f"the path, or choose one of {', '.join(PHOTOGRAPHS)}.")
 
 # %% ../../nbs/api/137_data_at_hand.ipynb #6ea161d8
 _LEAST = 28  # pixels: no profile of an experiment looks at smaller photographs

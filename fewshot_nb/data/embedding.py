@@ -6,18 +6,20 @@
 __all__ = ['PART', 'images_in', 'parts_of_images', 'backbone_from', 'embed_folder']
 
 # %% ../../nbs/api/135_data_embedding.ipynb #80a1dfa2
-import contextlib, difflib, importlib, os, re, shutil, sys, traceback, warnings
+import contextlib, difflib, importlib, os, re, shutil, sys, tempfile, traceback, warnings
+from collections import Counter
 from functools import partial
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
-from ..core import (InputError, DamagedFile, check_whole, choose, content_digest, device as named_device,
-                             files_digest, made_once, progress, read_arrays, save_arrays, writable, written_whole)
+from ..core import (InputError, DamagedFile, cache_dir, check_whole, choose, content_digest,
+                             device as named_device, files_digest, locked, made_once, progress, read_arrays,
+                             save_arrays, writable, written_whole)
 from .features import SHIPPED_FEATURES, feature_arrays, read_split
-from .image_sets import (IMAGE_ENDINGS, central_square, decoded, files_in, image_place, in_colour,
-                                        no_images, own_split, places_of_classes, refuse_left_out, tell_converted,
-                                        told_broken)
-from .omniglot import ARCHIVE_ERRORS, is_hidden, walked
+from .image_sets import (IMAGE_ENDINGS, _damaged, central_square, decoded, files_in, files_of,
+                                        image_place, in_colour, no_images, own_split, places_of_classes,
+                                        refuse_left_out, tell_converted, tell_equal, told_broken)
+from .omniglot import ARCHIVE_ERRORS, is_hidden, place_digest, walked
 
 # %% ../../nbs/api/135_data_embedding.ipynb #be27e27e
 _ENDINGS = {e.lower() for e in IMAGE_ENDINGS}
@@ -264,12 +266,39 @@ def _learned_mean(model, parts) -> dict:
     return dict(base=feature_arrays(model)["base"])
 
 
+# %% ../../nbs/api/135_data_embedding.ipynb #30dd7b48
+def _place_of_unpacked(archive) -> Path: return cache_dir()/f"unpacked-{place_digest([archive])}"
+
+def _unpack(archive, folder):
+    "Write the images of an archive and its class list into a folder, which is whole or not there."
+    part, n = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent)), 0
+    try:
+        for n, (inside, content) in enumerate(files_of([archive], (*IMAGE_ENDINGS, "split.csv"))):
+            (part/inside).parent.mkdir(parents=True, exist_ok=True)
+            (part/inside).write_bytes(content)
+        os.rename(part, folder)
+    except (*ARCHIVE_ERRORS, ValueError) as e:
+        if isinstance(e, InputError): raise
+        raise _damaged(archive, archive.name, n, e) from None
+    finally: shutil.rmtree(part, ignore_errors=True)
+
+def _unpacked(archive) -> Path:
+    "A folder with the images of an archive and its class list."
+    folder = _place_of_unpacked(archive)
+    with locked(folder):
+        if not folder.exists(): _unpack(archive, folder)
+    found = list(folder.iterdir())
+    if not found: raise InputError(f"{str(archive)!r} is a file, not a folder or archive of images: check the path.")
+    top = found[0]  # the folder that was packed, unless it is a part or a class
+    if len(found) > 1 or top.is_file() or image_place(f"{top.name}/class/image").part: return folder
+    return top if any(f.is_dir() for f in top.iterdir()) else folder
+
 # %% ../../nbs/api/135_data_embedding.ipynb #1dcaf8a5
 PART = 256  # images between two writes
 
 # long: each parameter is explained on a line of its own
 def embed_folder(
-    folder,  # has a folder for each class
+    folder,  # a folder or archive that has a folder for each class
     model: str,  # as `backbone_from` takes it
     out="features.npz",  # the file to write
     weights=None,  # a file with the weights, or "random"
@@ -280,20 +309,24 @@ def embed_folder(
 ) -> Path:  # the file: features (n, dim) float32, labels, paths, split where there are parts; model, weights, source
     "Embed every image of a folder, and write features, classes and paths to one file."
     check_whole("batch", batch, 1)
+    place = Path(folder).expanduser()
+    folder = _unpacked(place) if place.is_file() else place
     paths, labels = images_in(folder)
-    folder, split = Path(folder).expanduser(), own_split(folder, split)
-    refuse_left_out(files_in(folder), paths, repr(str(folder)), split and read_split(split), skip_broken,
+    names, split = files_in(place), own_split(folder, split)
+    here = paths if folder is place else [n for n in names if n.endswith(IMAGE_ENDINGS)]
+    refuse_left_out(names, here, repr(str(place)), split and read_split(split), skip_broken,
                     ", or leave it out with skip_broken=True (--skip-broken)")
     labels, parts_of = parts_of_images(paths, labels, split)
     out = Path(out).expanduser()
     if out.suffix != ".npz": raise InputError(f"out={out.name!r} must end in .npz: name such a file.")
-    origin = _origin(folder, model, weights)
+    origin = _origin(place, model, weights)
     _refuse_to_replace(out, origin)
     writable(out.parent, "the features", "choose another out")
     backbone, transform = backbone_from(model, weights)
-    read = _can_be_read(folder, paths, skip_broken)
+    read = _can_be_read(folder, paths, skip_broken, place)
     columns = dict(labels=labels, paths=paths) | ({} if parts_of is None else dict(split=parts_of))
     columns = {name: np.array(c)[read] for name, c in columns.items()}
+    _tell_copies(folder, columns, place)
     paths, on = columns["paths"].tolist(), named_device(device)
     parts = out.with_name(f".{out.stem}-{_run_key(backbone, transform, model, folder, paths)}.parts")
     parts.mkdir(exist_ok=True)
@@ -308,6 +341,7 @@ def embed_folder(
     columns |= _learned_mean(model, parts_of) | origin
     with written_whole(out) as part, open(part, "wb") as f: np.savez(f, features=np.concatenate(x), **columns)
     shutil.rmtree(parts, ignore_errors=True)
+    if folder is not place: shutil.rmtree(_place_of_unpacked(place), ignore_errors=True)
     return out
 
 # %% ../../nbs/api/135_data_embedding.ipynb #879c2618
@@ -333,10 +367,10 @@ def _said(origin) -> str:
     return f"{origin['model']}{weights} and the images in {origin['source']!r}"
 
 # %% ../../nbs/api/135_data_embedding.ipynb #0f974bc0
-def _can_be_read(folder, paths, skip_broken) -> np.ndarray:
+def _can_be_read(folder, paths, skip_broken, place) -> np.ndarray:
     "Which images can be read; the others, and what had to be converted, are told once, or refused."
     files = progress(((p, folder/p) for p in paths), "looking at images", len(paths))
-    images, where = list(decoded(files, most=float("inf"))), repr(str(folder))
+    images, where = list(decoded(files, most=float("inf"))), repr(str(place))
     read = np.array([not r.why for r in images])
     if broken := told_broken(images, where):
         if not skip_broken: raise InputError(
@@ -345,6 +379,15 @@ def _can_be_read(folder, paths, skip_broken) -> np.ndarray:
         warnings.warn(f"{broken}; they are left out.")
     tell_converted(images, where)
     return read
+
+def _tell_copies(folder, columns, place):
+    "Say which files are equal; only files of one length are compared."
+    files = [folder/p for p in columns["paths"].tolist()]
+    lengths = [f.stat().st_size for f in files]
+    alike = Counter(lengths)
+    pictures = [content_digest(f.read_bytes()) if alike[n] > 1 else str(n) for f, n in zip(files, lengths)]
+    parts = columns.get("split", np.full(len(files), ""))
+    tell_equal(columns["paths"].tolist(), pictures, columns["labels"], parts, repr(str(place)))
 
 # %% ../../nbs/api/135_data_embedding.ipynb #020b859c
 _READING = 2  # raise when images come to the backbone otherwise: 2 turns them as their camera notes

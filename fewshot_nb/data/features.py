@@ -513,6 +513,9 @@ def class_list(
     if name is None or part is None:
         raise InputError(f"The split file {path.name!r} needs the columns class and part, "
                          f"but has {', '.join(map(str, there)) or 'no rows'}.")
+    if bare := [r[name] for r in rows if not (r[part] or "").strip()]:
+        raise InputError(f"The split file {path.name!r} gives no part to {len(bare)} of its {len(rows)} classes, the "
+                         f"first is {bare[0]!r}: write base, val or novel behind each.")
     return _checked([(r[name], r[part]) for r in rows], path.name), {r[name]: r[group] for r in rows if group}
 
 # %% ../../nbs/api/125_data_features.ipynb #7e47c1a6

@@ -55,7 +55,9 @@ def raster(
     for picture, code in zip(grey, codes):  # a font knows one character at a time
         mask = face.getmask(chr(code), mode="L")
         image = Image.frombytes("L", mask.size, bytes(mask))
-        image = image.crop(image.getbbox())
+        box = image.getbbox()
+        if box is None: continue  # a space or a mark that only steers the text: no ink
+        image = image.crop(box)
         width, height = (max(1, round(side*_LONG/max(image.size))) for side in image.size)
         top, left = (_WIDE - height)//2, (_WIDE - width)//2
         picture[top:top + height, left:left + width] = image.resize((width, height), Image.Resampling.BILINEAR)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['IMAGE_ENDINGS', 'A_LIST', 'central_square', 'in_colour', 'unusual_kind', 'ReadImage', 'decoded', 'read_images',
-           'ImagePlace', 'image_place', 'places_of_classes', 'ImageSet', 'told_broken', 'told_small', 'tell_converted',
-           'places_on_list', 'no_images', 'images_that_stand_in', 'stand_ins', 'image_set', 'looked_through',
-           'files_in', 'refuse_left_out', 'own_split']
+           'files_of', 'ImagePlace', 'image_place', 'places_of_classes', 'ImageSet', 'told_broken', 'told_small',
+           'tell_converted', 'tell_equal', 'places_on_list', 'no_images', 'images_that_stand_in', 'stand_ins',
+           'image_set', 'looked_through', 'files_in', 'refuse_left_out', 'own_split']
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #40424785
 import contextlib, contextvars, io, itertools, json, multiprocessing, os, re, struct, tarfile, warnings, zipfile
@@ -20,7 +20,7 @@ from ..core import (InputError, DamagedFile, cache_dir, choose, content_digest, 
                              made_once, progress, read_tensors, save_tensors, written_whole)
 from .bank import Bank
 from .features import PARTS, tell_like_names
-from .omniglot import ARCHIVE_ERRORS, image_files, is_hidden, place_digest, walked
+from .omniglot import ARCHIVE_ERRORS, _tarred, _zipped, is_hidden, place_digest, walked
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #5323beff
 def central_square(
@@ -52,13 +52,18 @@ def _wide(image):
     "The values of a 16-bit image, which Pillow would cut at 255 instead of scaling."
     return np.asarray(image).astype(np.int64).clip(0, 65535)
 
+def _is_deep(image) -> bool:
+    "Whether a file that is not decoded yet has 16 bits a channel; Pillow calls such colours plainly RGB."
+    return any(";16" in str(how) or codec == "ppm" and how[1] > 255 for codec, _, _, how in image.tile)
+
 def unusual_kind(
     image,  # a PIL image
+    deep: bool = False,  # its file has 16 bits a channel
 ) -> str:  # empty for 8-bit colour
     "What has to be converted in an image: `grey`, `CMYK`, `16-bit`, `animated` ..."
     if getattr(image, "n_frames", 1) > 1: return "animated"
     names = {"RGB": "", "L": "grey", "1": "grey", "LA": "grey", "P": "palette", "RGBA": "transparent"}
-    return "16-bit" if image.mode.startswith("I") else names.get(image.mode, image.mode)
+    return "16-bit" if deep or image.mode.startswith("I") else names.get(image.mode, image.mode)
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #8679bca8
 _MOST_PIXELS = 50_000_000  # an image with more is no photograph of these sets
@@ -82,10 +87,10 @@ def _read_image(file, size, most=_MOST_PIXELS) -> ReadImage:
                 return ReadImage(path, why=f"it has {image.width} x {image.height} pixels, too many for a photograph")
             if image.mode == "F":
                 return ReadImage(path, why="its pixels are floating-point numbers of no known range, save it as 8 bits")
-            side = min(image.size)
+            side, deep = min(image.size), _is_deep(image)
             square = central_square(image, size) if size else _only_decoded(image)
             largest = int(_wide(image).max()) if image.mode.startswith("I") else 0
-            return ReadImage(path, square, "", unusual_kind(image), side, largest)
+            return ReadImage(path, square, "", unusual_kind(image, deep), side, largest)
     except (*ARCHIVE_ERRORS, ValueError, TypeError, KeyError, MemoryError) as e:  # each kind of damage has its own
         why = "it is no image" if isinstance(e, Image.UnidentifiedImageError) else str(e) or type(e).__name__
         return ReadImage(path, why=" ".join(why.split()).rstrip("."))
@@ -135,8 +140,7 @@ def read_images(
     found = 0
     def chosen():
         nonlocal found
-        files = _below(place) if isinstance(place, Path) else image_files(place, endings=IMAGE_ENDINGS)
-        for file in progress(files, f"reading {what}"):
+        for file in progress(files_of(place), f"reading {what}"):
             found += 1
             if wanted is None or wanted(file[0]): yield file
     try: yield from decoded(chosen(), size)
@@ -144,11 +148,34 @@ def read_images(
         if isinstance(e, InputError): raise
         raise _damaged(place if isinstance(place, Path) else place[0], what, found, e) from None
 
+# %% ../../nbs/api/128_data_image_sets.ipynb #b49bd774
+def _is_zip(archive) -> bool:
+    "Whether a file is a zip, whatever it is called; all others are taken for tar archives."
+    with open(archive, "rb") as f: start = f.read(4)
+    if start in (b"PK\3\4", b"PK\5\6", b"PK\7\10"): return True
+    return archive.suffix.lower() == ".zip" and zipfile.is_zipfile(archive)  # something may stand before a zip
+
+def files_of(
+    place,  # a folder, or a list with an archive
+    endings: tuple = IMAGE_ENDINGS,  # of the files in an archive
+):
+    "Yield `(path inside, bytes or where they lie)` of the images; hidden files are left out."
+    if isinstance(place, Path): return _below(place)
+    members = _zipped if _is_zip(place[0]) else _tarred
+    return (file for file in members(place[0], endings) if not is_hidden(file[0]))
+
 # %% ../../nbs/api/128_data_image_sets.ipynb #975c93b2
 def _damaged(where, what, found, e):
     "The refusal of a folder or archive that cannot be read to its end."
     why = " ".join(str(e).split()) or type(e).__name__  # tarfile's reasons fill several lines
-    if isinstance(e, tarfile.ReadError) and "could not be opened" in why: why = "it is no tar archive"
+    if isinstance(e, tarfile.ReadError) and "could not be opened" in why:
+        return InputError(f"{str(where)!r} is neither a zip nor a tar archive (plain, gz, bz2 or xz): pack its images "
+                          "as one of these, or fetch it again.")
+    if isinstance(e, RuntimeError) and "encrypted" in why:
+        return InputError(f"The archive {str(where)!r} is encrypted: unpack it with its password, and give the folder.")
+    if isinstance(e, NotImplementedError):  # zipfile's word for a compression that it does not know
+        return InputError(f"The archive {str(where)!r} cannot be unpacked here ({why.rstrip('.')}): unpack it and give "
+                          "the folder, or pack it anew.")
     return InputError(f"The images of {what} in {str(where)!r} are damaged after {found} images ({why}): "
                       "fetch them again.")
 
@@ -181,6 +208,10 @@ def image_place(
     return ImagePlace(name, _PART_OF[above[at].lower()], "/".join(above[at + 1:]))
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #aa9d8999
+def _shared_folders(places) -> int:
+    "How many folders stand above every class."
+    return len(os.path.commonprefix([p.group.split("/") for p in places]))
+
 def places_of_classes(
     places: list,  # an `ImagePlace` for each image
 ) -> dict:  # class -> its `ImagePlace`
@@ -190,10 +221,9 @@ def places_of_classes(
         lost = next(p.name for p in places if not p.part)
         raise InputError(f"Some classes lie in folders of a part and others do not, the first is {lost!r}: "
                          f"put every class into base, val or novel, or give {A_LIST}.")
-    shared = os.path.commonprefix([p.group.split("/") for p in places]) if len({p.group for p in places}) > 1 else None
+    shared = _shared_folders(places)
     for p in places:
-        group = p.group.split("/")[len(shared):] if shared is not None else []
-        p = ImagePlace(p.name, p.part, "/".join(group))
+        p = ImagePlace(p.name, p.part, "/".join(p.group.split("/")[shared:]))
         there = of.setdefault(p.name, p)
         for what, a, b in (("parts", there.part, p.part), ("groups", there.group, p.group)):
             if a == b: continue
@@ -279,25 +309,35 @@ def _sound(images, size, what, skip_broken, enlarge) -> list:
 # %% ../../nbs/api/128_data_image_sets.ipynb #1ad3b440
 def _elsewhere(picture, keys) -> np.ndarray:
     "Whether each image is the same picture as one with another key."
-    key = np.unique(keys, return_inverse=True)[1]
+    picture, key = (np.unique(some, return_inverse=True)[1] for some in (picture, keys))
     low, high = np.full(len(key), len(key)), np.full(len(key), -1)
     np.minimum.at(low, picture, key)
     np.maximum.at(high, picture, key)
     return (low < high)[picture]
 
-def _tell_equal(images, places, what):
-    "Say once how many images stand in two parts, which is a leak, and how many others in two classes."
-    picture = np.unique([hash(r.square.tobytes()) for r in images], return_inverse=True)[1]
-    parts, classes = np.array([p.part for p in places]), np.array([p.name for p in places])
-    leaks = _elsewhere(picture, parts)
-    for word, keys, found, so in (
-            ("part", parts, leaks, "this is a leak, for what was learned is asked about as if it were new"),
-            ("class", classes, _elsewhere(picture, classes) & ~leaks, "nobody can tell these classes apart by them")):
+# %% ../../nbs/api/128_data_image_sets.ipynb #584289f7
+def tell_equal(
+    paths: list,  # of the images
+    pictures: list,  # what two images have in common if they are the same picture
+    classes: list,  # of the images
+    parts: list,  # of the images
+    what: str,  # what they are
+):
+    "Say once how many images stand in two parts, which is a leak, how many others in two classes, or twice in one."
+    picture, of = (np.unique(keys, return_inverse=True)[1] for keys in (pictures, classes))
+    leaks, here = _elsewhere(picture, parts), picture*len(paths) + of  # the same picture in the same class
+    for word, same, keys, found, so in (
+            ("equal to one of another part", picture, np.array(parts), leaks,
+             "this is a leak, for what was learned is asked about as if it were new"),
+            ("equal to one of another class", picture, of, _elsewhere(picture, of) & ~leaks,
+             "nobody can tell these classes apart by them"),
+            ("copies of others of their class", here, np.arange(len(paths)), _elsewhere(here, range(len(paths))),
+             "support and query can be the same picture")):
         if not found.any(): continue
         first = found.argmax()
-        second = ((picture == picture[first]) & (keys != keys[first])).argmax()
-        warnings.warn(f"{found.sum()} of {len(images)} images of {what} are equal to one of another {word}, the first "
-                      f"are {images[first].path!r} and {images[second].path!r}: {so}; remove one of each.")
+        second = ((same == same[first]) & (keys != keys[first])).argmax()
+        warnings.warn(f"{found.sum()} of {len(paths)} images of {what} are {word}, the first are {paths[first]!r} and "
+                      f"{paths[second]!r}: {so}; remove one of each.")
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #03f099d8
 def places_on_list(
@@ -310,7 +350,9 @@ def places_on_list(
     if missing := [c for c in wanted if c not in of]:
         raise InputError(f"{what} is not complete: {len(missing)} of its {len(wanted)} classes have no image, "
                          f"the first is {missing[0]!r}; fetch it again, or correct the class list.")
-    return {c: ImagePlace(c, wanted[c], groups.get(c, of[c].group if not groups else "")) for c in wanted}
+    above = _shared_folders([of[c] for c in wanted])
+    def group(c): return groups.get(c, "") if groups else "/".join(of[c].group.split("/")[above:])
+    return {c: ImagePlace(c, wanted[c], group(c)) for c in wanted}
 
 def _assembled(sound, of, place_of, what) -> ImageSet:
     "The bank of images whose classes are in `of`."
@@ -319,7 +361,8 @@ def _assembled(sound, of, place_of, what) -> ImageSet:
     names, group_names = sorted(of), sorted({p.group or p.name for p in of.values()})
     number = {c: i for i, c in enumerate(names)}
     tell_like_names(names, what)
-    _tell_equal([r for *_, r in chosen], [of[c] for c, *_ in chosen], what)
+    tell_equal([path for _, path, _ in chosen], [hash(r.square.tobytes()) for *_, r in chosen],
+               [c for c, *_ in chosen], [of[c].part for c, *_ in chosen], what)
     data = np.empty((len(chosen), *chosen[0][2].square.shape), np.uint8)
     for i, (_, _, r) in enumerate(chosen): data[i] = r.square
     grouped = any(p.group for p in of.values())
@@ -423,7 +466,7 @@ def stand_ins() -> dict | None:
     return _stand_ins.get()
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #05ddf70c
-_VERSION = 5  # raise when the cached pixels, or what is told of them, change
+_VERSION = 6  # raise when the cached pixels, or what is told of them, change
 
 def image_set(
     place,  # a folder, or an archive: tar (in any compression) or zip
@@ -499,7 +542,7 @@ def files_in(
 def _members(archive):
     "The files and folders of an archive."
     try:
-        if archive.suffix == ".zip":
+        if _is_zip(archive):
             with zipfile.ZipFile(archive) as z: return z.namelist()
         with tarfile.open(archive, "r:*") as t: return [m.name + "/"*m.isdir() for m in t if m.isfile() or m.isdir()]
     except (*ARCHIVE_ERRORS, ValueError) as e: raise _damaged(archive, archive.name, 0, e) from None
@@ -580,6 +623,6 @@ def own_split(
     inside = min(lists, key=lambda n: n.count("/"), default=None)
     if inside is None or inside.removeprefix("./").count("/") > 1: return None  # it lies deeper, for another purpose
     made = cache_dir()/f"split-{place_digest([path])}-v{_VERSION}"/"split.csv"
-    make = lambda: next(c for n, c in image_files([path], endings=(inside,)) if n == inside)
+    make = lambda: next(c for n, c in files_of([path], (inside,)) if n == inside)
     made_once(made, _read_list, _keep_list, make)
     return made

@@ -6,14 +6,16 @@
 __all__ = ['PHOTOGRAPHS', 'PhotographSet', 'find_photographs', 'tell_unlisted', 'photograph_bank']
 
 # %% ../../nbs/api/130_data_photographs.ipynb #cbc99cee
-import os, warnings
+import contextlib, os, warnings
 from dataclasses import dataclass
 from pathlib import Path
 from fastcore.basics import patch
 from ..core import InputError, choose, device as named_device
 from .bank import Bank
 from .features import PARTS, class_list
-from .image_sets import IMAGE_ENDINGS, files_in, image_set, own_split, refuse_left_out, stand_ins
+from .image_sets import (IMAGE_ENDINGS, files_in, files_of, image_place, image_set, own_split,
+                                        refuse_left_out, stand_ins)
+from .omniglot import ARCHIVE_ERRORS
 
 # %% ../../nbs/api/130_data_photographs.ipynb #48b9f299
 @dataclass(frozen=True)
@@ -56,15 +58,33 @@ def find_photographs(
     return found
 
 # %% ../../nbs/api/130_data_photographs.ipynb #cd5acb31
-def _list_of(name, place):
+_ORIGIN = dict(cub="as in Chen et al. 2019: of every four classes in order the first and third are train, the second "
+                   "val and the fourth test")
+_REN = "from the lists of Ren et al. 2018, github.com/renmengye/few-shot-ssl-public"
+
+def _list_of(name, place, part=None):
     "The class list of a known set: (class -> part, class -> group), or None where folders tell the parts."
     classes = PHOTOGRAPHS[name].classes
     if not classes.endswith(".csv"): return class_list(classes)
     beside = next((f for f in (place.parent/classes, place/classes) if f.is_file()), None)
     if beside: return class_list(beside)
-    if PHOTOGRAPHS[name].wordnet: return None
-    raise InputError(f"The photographs of {name} have no parts: put {classes} with the columns class and split "
-                     f"into {str(place.parent)!r}.")
+    wordnet = PHOTOGRAPHS[name].wordnet
+    if wordnet and (part is None or _has_parts(place)): return None
+    folders = ", or its classes into folders train, val and test" if wordnet else ""
+    raise InputError(f"The photographs of {name} have no parts: {_how_to_list(name, place)}{folders}.")
+
+def _how_to_list(name, place) -> str:
+    "Where the class list of a set has to lie, and where it comes from."
+    columns = "wnid, split and superclass_wnid" if PHOTOGRAPHS[name].wordnet else "class and split"
+    return (f"put {PHOTOGRAPHS[name].classes} with the columns {columns} into {str(place.parent)!r} "
+            f"({_ORIGIN.get(name, _REN)})")
+
+def _has_parts(place) -> bool:
+    "Whether the folders of ImageNet's classes tell parts: its first image says it, before all are decoded."
+    with contextlib.suppress(*ARCHIVE_ERRORS, ValueError):  # `image_set` refuses a damaged archive
+        path, _ = next(iter(files_of(place if place.is_dir() else [place])), ("", None))
+        if found := image_place(path, wordnet=True): return bool(found.part)
+    return True
 
 # %% ../../nbs/api/130_data_photographs.ipynb #df57701f
 def _place_of(name, data):
@@ -103,7 +123,10 @@ def photograph_bank(
     part = part and choose(part, {alias: p for p, aliases in PARTS.items() for alias in aliases}, "part")
     on = named_device(device)
     name, place = _place_of(name, data)
-    found = image_set(place, size, listed=_list_of(name, place), wordnet=PHOTOGRAPHS[name].wordnet, source=name, **how)
+    listed, wordnet = _list_of(name, place, part), PHOTOGRAPHS[name].wordnet
+    found = image_set(place, size, listed=listed, wordnet=wordnet, source=name, **how)
+    if listed is None and len(found.bank.group_names) == 1:
+        warnings.warn(f"The photographs of {name} have no super-classes: {_how_to_list(name, place)}.")
     tell_unlisted(found.unlisted, place, PHOTOGRAPHS[name].classes)
     return found.part(part).to(on)
 

@@ -7,7 +7,7 @@ __all__ = ['Experiment', 'experiments_folder', 'experiment_names', 'read_noteboo
            'working_folder', 'OpenExperiment', 'open_experiment', 'given_what_it_asks', 'bound_worker', 'one_core']
 
 # %% ../../nbs/api/510_engine_experiment.ipynb #cf1742ad
-import contextlib, functools, importlib, inspect, itertools, json, math, re
+import contextlib, functools, importlib, inspect, itertools, json, math, re, shlex
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
@@ -652,7 +652,16 @@ def _made_column(self: OpenExperiment, profile, data, rows, made):
     seeds = sorted(rows.seed.dropna().unique()) if "seed" in rows else []
     return {"data": data, "rows": str(len(rows)), "seeds": _listed(seeds) or "–",
             "made": " to ".join(dict.fromkeys([days[0], days[-1]])), "computed": duration_text(_spent(rows, made)),
-            "machine": _listed(map(one_core, made.device)), "again": f"fewshot_nb run {self.name} --profile {profile}"}
+            "machine": _listed(map(one_core, made.device)), "again": self._commands(profile, data, rows)}
+
+@patch
+def _commands(self: OpenExperiment, profile, data, rows):
+    "The command that makes rows again, on any machine; one for each set of images where they are of several."
+    start = f"fewshot_nb run {self.name} --profile {profile}" + " --data glyphs"*(data == "glyphs")
+    names = [k for k in self.about.labels if k in rows]
+    named = rows[names].dropna().drop_duplicates().to_dict("records") if names else [{}]
+    def words(k, v): return "" if v == data else f" -p {shlex.quote(f'{k}={v}')}"  # glyphs are named already
+    return "; ".join(start + "".join(words(k, v) for k, v in labels.items()) for labels in named)
 
 def _spent(rows, made):
     "Seconds that rows took: a part knows those since its last start, the clock of a row goes on after a stop."

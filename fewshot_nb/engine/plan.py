@@ -153,15 +153,21 @@ def expected_seconds(
     """Seconds that the missing settings will take, one at a time, on a machine like the measured one;
     None where none was."""
     if not missing: return 0.
-    rows = _telling(measured, profile, work)
+    rows = _telling(measured, profile, work, missing)
     if not len(rows): return None
     if not work: return float(rows.seconds.mean()*len(missing))
     return float(rows.seconds.sum()/sum(map(work, rows.to_dict("records")))*sum(map(work, missing)))
 
-def _telling(measured, profile, work):
-    "The rows that tell what a setting costs: those of its profile, or, where its arithmetic is known, of all."
+def _telling(measured, profile, work, missing):
+    """The rows that tell what a setting costs: those of its profile, or, where its arithmetic is known, of all. Of
+    several the profiles with the methods that are missing, or most like them: no number of tasks tells what
+    another method costs."""
     same = measured[measured.profile == profile]
-    return same if len(same) or not work else measured
+    if len(same) or not work: return same
+    wanted = {s["method"] for s in missing if "method" in s}
+    if not wanted or "method" not in measured: return measured
+    others = {p: len(wanted ^ set(rows.method.dropna())) for p, rows in measured.groupby("profile")}
+    return measured[measured.profile.map(others) == min(others.values(), default=0)]
 
 # %% ../../nbs/api/520_engine_plan.ipynb #6b221a61
 def check_jobs(
@@ -192,7 +198,7 @@ def dry_run(
         seconds = expected_seconds(missing, profile, seen, work)
         at_once = max(1, min(jobs or 1, len(p.jobs)))
         hours = None if seconds is None else round(seconds/3600/at_once, 3)
-        measured = _machines(_telling(seen, profile, work)) if seconds else {}
+        measured = _machines(_telling(seen, profile, work, missing)) if seconds else {}
         rows.append(dict(experiment=name, settings=p.settings, done=p.settings - len(p.missing), jobs=len(p.jobs),
                          expected_hours=hours, measured=measured, petaflop=_petaflop(missing, work)))
         todo += p.jobs
@@ -206,22 +212,28 @@ def _machines(measured) -> dict:
         found.setdefault(device, {})[profile] = None
     return {device: list(profiles) for device, profiles in found.items()}
 
+_FLOP = {"floating-point operations": 1., "GFLOP": 1e9}
+
 def _petaflop(missing, work):
     "The arithmetic of settings, rounded; None where their work is counted in another unit."
-    if getattr(work, "unit", "") != "floating-point operations": return None
-    return float(f"{sum(map(work, missing))/1e15:.3g}")
+    if (unit := getattr(work, "unit", "")) not in _FLOP: return None
+    return float(f"{_FLOP[unit]*sum(map(work, missing))/1e15:.3g}")
 
 # %% ../../nbs/api/520_engine_plan.ipynb #7c11665c
 def on_gpus(
     table: pd.DataFrame,  # of `dry_run`
     rates: tuple = (10, 120),  # TFLOP/s: of small layers on a large GPU; of large ones on one that does nothing else
-) -> str:  # empty where a GPU was measured, or no arithmetic is known
-    "What the arithmetic alone says of a GPU where none was measured, in one sentence."
-    measured = any(re.search("NVIDIA|AMD Instinct|Apple", device) for found in table.measured for device in found)
-    if table.petaflop.fillna(0).sum() == 0 or measured: return ""
-    times = " or ".join(f"{duration_text(table.petaflop.sum()/(r/1e3))} at {r} TFLOP/s" for r in rates)
-    return ("No GPU was measured for these rows: the hours are those of processes on the machine that is named, as "
-            f"many as run at once, and mean little elsewhere; by their arithmetic alone a GPU needs {times}.")
+) -> str:  # empty where a GPU was measured, or nothing at all
+    "That no GPU was measured, and what the arithmetic alone says of one, where it is known; in one sentence."
+    if any(re.search("NVIDIA|AMD Instinct|Apple", device) for found in table.measured for device in found): return ""
+    counted = table[table.petaflop.fillna(0) > 0]
+    if not len(counted) and not any(table.measured): return ""
+    said = ("No GPU was measured for these rows: the hours are those of processes on the machine that is named, as "
+            "many as run at once, and mean little elsewhere")
+    if not len(counted): return f"{said}."
+    whose = "their arithmetic" if len(counted) == len(table) else f"the arithmetic of {', '.join(counted.experiment)}"
+    times = " or ".join(f"{duration_text(counted.petaflop.sum()/(r/1e3))} at {r} TFLOP/s" for r in rates)
+    return f"{said}; by {whose} alone a GPU needs {times}."
 
 # %% ../../nbs/api/520_engine_plan.ipynb #2d48ba19
 def measured_on(

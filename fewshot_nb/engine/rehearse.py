@@ -15,6 +15,7 @@ from ..core import (
     InputError, _said_of_memory, content_digest, device as named_device, duration_text, peak_memory, written_whole)
 from . import experiment as experiments
 from .experiment import bound_worker, find_experiment, read_notebook
+from .notebook import Remarks, remarks_caught
 from .plan import check_jobs, in_order
 from .pool import _Child, _packed
 from .results import provenance
@@ -200,14 +201,30 @@ def rehearse_job(
         with memory.steps(training), clock.steps(): yield
     trainings, clock, cut, stand_ins = _tried(job, around)
     each = [dict(name=t.name, steps=t.steps, seconds=t.seconds, **memory.of(i)) for i, t in enumerate(trainings)]
-    return dict(_sums(each), each=each, rest_seconds=clock.rest(), cut=cut, memory_gb=memory.peak(), gpu_gb=_on_gpu(),
+    seen = dict(_sums(each), each=each, rest_seconds=clock.rest(), cut=cut, memory_gb=memory.peak(), gpu_gb=_on_gpu(),
                 note="; ".join(stand_ins.values()))
+    return seen | dict(grows_seconds=_growing(job, seen))
 
 def _sums(each) -> dict:
     "What trainings take together, and the seconds of the longest step."
     return dict(trainings=len(each), training_steps=sum(t["steps"] for t in each),
                 step_seconds=max((t["seconds"] for t in each), default=float("nan")),
                 training_seconds=float(sum(t["steps"]*t["seconds"] for t in each)))
+
+# %% ../../nbs/api/532_engine_rehearse.ipynb #c1620db5
+def _growing(job, seen) -> float:
+    "Of the seconds beside the steps those that grow with the work, by two looks more; all where these take long."
+    name, whole = job["small"], seen["rest_seconds"]
+    if not name or seen["cut"] or whole > job["seconds"]/2: return whole
+    def ticking(clock, training): return clock.steps()
+    def rest(n):
+        with contextlib.suppress(Exception):
+            _, clock, cut, _ = _tried({**job, "setting": {**job["setting"], name: n}}, ticking)
+            if not cut: return clock.rest()
+        return float("inf")
+    few, most = _FEW//2, job["most"]  # no size twice: a worker may keep what it found
+    grows = (rest(most) - rest(few))*job["setting"][name]/(most - few)
+    return min(max(grows, 0.), whole) if abs(grows) < float("inf") else whole
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #75b48c49
 _FEW = 64  # of what the work of an experiment grows with, where that is a number of tasks, problems, draws
@@ -298,7 +315,8 @@ def _in_own_process(job) -> dict:
 def _in_text(setting):
     "Rehearse or count; lists travel as text."
     job = json.loads(setting["job"])
-    return dict(told=json.dumps((count_job if "settings" in job else rehearse_job)(job)))
+    with remarks_caught() as remarks: told = (count_job if "settings" in job else rehearse_job)(job)
+    return dict(told=json.dumps({**told, "remarks": remarks}))
 
 def _failed(seen): return seen.get("status") == "failed"
 
@@ -358,13 +376,16 @@ def _by_small_batches(setting, job) -> tuple:  # (measures, how they were had); 
     return (told, f"{how}, scaled") if _beyond(told, job) else (None, "")
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #1fd4f340
-def _looked_at(experiment, setting, job) -> tuple:  # (measures, by how much less was rehearsed, a note)
-    "Rehearse a kind, at its full size where this machine bears it."
+def _looked_at(experiment, setting, job, said) -> tuple:  # (measures, by how much less was rehearsed, a note)
+    "Rehearse a kind, at its full size where this machine bears it; what it remarks is `said` once."
     small, less = _smaller(experiment, setting)
-    job, seen, how = {**job, "setting": small, "small": less > 1}, None, ""
+    job, seen, how = {**job, "setting": small, "small": experiment.work if less > 1 else ""}, None, ""
+    if less > 1: job["most"] = min(4*_FEW, setting[experiment.work])
     note = f"{experiment.work} {_FEW} of {setting[experiment.work]:,}" if less > 1 else ""
     if job["on_cpu"] and _batches(small): seen, how = _by_small_batches(small, job)
-    return seen or _in_own_process(job), less, "; ".join(filter(None, [note, how]))
+    seen = seen or _in_own_process(job)
+    said.tell(seen.get("remarks", ()))
+    return seen, less, "; ".join(filter(None, [note, how]))
 
 # %% ../../nbs/api/532_engine_rehearse.ipynb #9f9e1b48
 def _line(experiment, profile, kind, key, seen, less, note) -> dict:
@@ -377,7 +398,8 @@ def _line(experiment, profile, kind, key, seen, less, note) -> dict:
         return line | dict(status="failed", note=f"{seen['message']}{where}")
     work = experiment.arithmetic()
     alike = sum(map(work, of))/work(setting) if work else len(of)
-    hours = less*alike*(seen["training_seconds"] + seen["rest_seconds"])/3600
+    grows = seen.get("grows_seconds", seen["rest_seconds"])  # to load and to compile takes no longer with more tasks
+    hours = (less*alike*(seen["training_seconds"] + grows) + len(of)*(seen["rest_seconds"] - grows))/3600
     rest = f"rest cut after {seen['rest_seconds']:.0f} s" if seen["cut"] else ""
     return line | dict(
         status="ok", trainings=seen["trainings"], steps=round(less*seen["training_steps"]),
@@ -459,11 +481,11 @@ def rehearse(
             job = dict(notebook=str(e.path), modules=list(e.modules), parameters=parameters, steps=steps,
                        seconds=seconds, on_cpu=on_cpu)
             todo += [(e, row, kind, job) for kind in job_kinds(e, row, seed)]
-    count, known = itertools.count(1), _known_lines(keep)
+    count, known, said = itertools.count(1), _known_lines(keep), Remarks()
     def one(e, row, kind, job):
         number, key = next(count), _key_of_kind(e, row, kind, job)
         if key in known: return known[key]
-        line = _line(e, row, kind, key, *_looked_at(e, kind[0], job)) | _made_here(job)
+        line = _line(e, row, kind, key, *_looked_at(e, kind[0], job, said)) | _made_here(job)
         _say(line, number, len(todo))
         _keep_line(keep, line)
         return line

@@ -8,8 +8,10 @@ __all__ = ['ENGINES', 'on_this_machine', 'reproduce', 'reproduce_shard', 'job_lo
 # %% ../../nbs/api/530_engine_reproduce.ipynb #d35c2bf3
 import contextlib, json, re, sys, threading, time
 from dataclasses import asdict
+from pathlib import Path
 from ..core import InputError, choose, cores, counted, plain_text, writable
 from .experiment import find_experiment, read_notebook, results_root, working_folder
+from .notebook import Remarks, note_remarks, remarks_caught, remarks_in
 from .plan import Job, _telling_names, check_jobs, in_waves, plan_jobs, run_job
 from .pool import REST_KEPT
 from .results import Results, key_of
@@ -69,16 +71,18 @@ def reproduce(
     waves = [[find_experiment(name, modules) for name in wave] for wave in in_waves(names, modules)]
     with working_folder(out, tuple(e.name for wave in waves for e in wave)) as folder:
         folder = writable(folder, "the results", "choose another --out")
-        plans = [[plan_jobs(e, profile, folder, data, seed, whole, **given) for e in wave] for wave in waves]
-        return _reproduced(plans, run_jobs, profile, folder, jobs, options or {})
+        with remarks_caught() as early:
+            plans = [[plan_jobs(e, profile, folder, data, seed, whole, **given) for e in wave] for wave in waves]
+        (said := Remarks()).tell(early)
+        return _reproduced(plans, run_jobs, profile, folder, jobs, options or {}, said)
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #1354c948
-def _reproduced(plans, run_jobs, profile, out, jobs, options):
+def _reproduced(plans, run_jobs, profile, out, jobs, options, said):
     "Run the waves of plans; the drawn notebooks."
     failed, drawn = {}, []
     lost = set()  # experiments that have no whole table
     for wave in plans:
-        told, done = _run_wave(wave, run_jobs, profile, out, jobs, options, lost)
+        told, done = _run_wave(wave, run_jobs, profile, out, jobs, options, lost, said)
         failed |= told
         drawn += done
     if failed: raise InputError(_what_failed(failed))
@@ -112,23 +116,30 @@ def _what_failed(failed):
             f"for what is missing, and see `fewshot_nb logs {name}`.")
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #8991f7b5
-def _run_wave(wave, run_jobs, profile, out, at_once, options, lost):
+def _run_wave(wave, run_jobs, profile, out, at_once, options, lost, said):
     """Run the jobs of experiments that need nothing of each other, then draw them: (name -> message
     of what failed, drawn)."""
     for p in wave: _announce(p, profile)
     blocked = {p.draw.name: [n for n in p.experiment.needs if n in lost] for p in wave}
     ready = [p for p in wave if not blocked[p.draw.name]]
-    told = _run_shown(run_jobs, [j for p in ready for j in p.jobs], at_once, options)
+    told = _run_shown(run_jobs, [j for p in ready for j in p.jobs], at_once, options, said)
     _keep_failures(ready, told, profile, out)
     whole = [p for p in ready if _names(p.jobs).isdisjoint(told)]  # only a whole table is drawn
-    undrawn = _run_shown(on_this_machine, [p.draw for p in whole], at_once, {})
+    undrawn = _run_shown(on_this_machine, [p.draw for p in whole], at_once, {}, said)
     drawn = [p for p in whole if p.draw.name not in undrawn]
+    for p in drawn: note_remarks(p.draw.record, _remarks_of_jobs(p))
     lost |= {p.experiment.name for p in wave if p not in drawn}
     needs = {name: f"it needs {', '.join(names)}" for name, names in blocked.items() if names}
     return {**needs, **told, **undrawn}, [p.draw.record for p in drawn]
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #9941950e
 def _names(jobs): return {job.name for job in jobs}
+
+def _remarks_of_jobs(p):
+    "What was remarked when the rows of a plan were computed, now or before."
+    of_job = re.escape(p.draw.name.removesuffix("draw")) + r"(\d+|shard\w+)"
+    jobs = [j for j in sorted(Path(p.draw.record).parent.glob("*.ipynb")) if re.fullmatch(of_job, j.stem)]
+    return [said for j in jobs for said in remarks_in(j)]
 
 def _announce(p, profile):
     "Say on stderr what a plan still has to do."
@@ -168,9 +179,9 @@ def _ticking(bar, seconds=1):
     finally: over.set()
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #c3101743
-def _run_shown(run_jobs, todo, at_once, options):
-    """Run the jobs with a display: a bar on a terminal, plain lines otherwise. Returns name ->
-    message of those that failed."""
+def _run_shown(run_jobs, todo, at_once, options, said):
+    """Run the jobs with a display: a bar on a terminal, plain lines otherwise; what they remark is `said` once.
+    Returns name -> message of those that failed."""
     from tqdm import tqdm
     failed, start, done = {}, time.time(), 0
     if not todo: return failed
@@ -182,6 +193,7 @@ def _run_shown(run_jobs, todo, at_once, options):
                 continue
             done += 1
             if message: failed[job.name] = message
+            else: said.tell(remarks_in(job.record))
             bar.update()
             if bar.disable: _say_ended(job, message, done, len(todo), (time.time() - start)/done)
     return failed
@@ -236,6 +248,7 @@ def _compute_shard(plan, grid, i):
     name = f"{plan.draw.name.removesuffix('-draw')}-shard{i:05}of{grid.n:05}"
     record = plan.draw.record.replace(plan.draw.name, name)
     run_job(asdict(Job(name, str(e.path), {**plan.draw.parameters, "rows": rows}, record, tuple(e.modules))))
+    Remarks().tell(remarks_in(record))
 
 # %% ../../nbs/api/530_engine_reproduce.ipynb #da3bcf49
 def job_logs(

@@ -9,7 +9,7 @@ __all__ = ['OMNIGLOT_PROTOCOLS', 'OMNIGLOT_PROBLEMS', 'TEST_PART', 'TRAIN_PART',
            'seen_in_training', 'refuse_impossible']
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #0c196e77
-import functools, importlib, json, math, sys
+import functools, importlib, itertools, json, math, sys
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from .intervals import over_tasks
 from ..core import InputError, check_seed, check_whole, choose, device as named_device
-from ..data.bank import Bank
+from ..data.bank import Bank, numeric_tensor
 from ..data.omniglot import SPLITS, in_part
 from ..data.lake_runs import run_table
 from ..data.source import characters
@@ -54,16 +54,48 @@ def problem_errors(
     head="nearest",
 ) -> np.ndarray:  # (problem,) share of wrong queries, 0..1
     "How many queries of each problem are named wrongly."
-    score = choose(head, HEADS, "head") if isinstance(head, str) else head
-    wrong = []
+    z, wrong = _vectors(z), []
+    score = head if callable(head) else choose(head, HEADS, "head")
     for batch in tasks:
+        _refuse_too_few(z, batch)
         # 128 MB of embeddings at a time
         size = max(1, 2**25//((batch.support.shape[1] + batch.query.shape[1])*z.shape[1]))
         for i in range(0, len(batch), size):
             part = batch[i:i + size].to(z.device)
-            answers = score(z[part.support].unflatten(1, (part.way, -1)), z[part.query]).argmax(-1)
-            wrong.append((answers != part.query_labels).float().mean(1).cpu())
+            answers = score(z[part.support].unflatten(1, (part.way, -1)), z[part.query])
+            _refuse_answers(answers, (*part.query.shape, part.way))
+            wrong.append((answers.argmax(-1) != part.query_labels).float().mean(1).cpu())
+    if not wrong: raise InputError("There are no problems to judge: give one batch of tasks or more.")
     return torch.cat(wrong).double().numpy()
+
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #3d2eee3c
+def _vectors(z) -> Float[Tensor, "n dim"]:
+    "An embedding as a tensor of finite numbers, a row for each sample."
+    z = numeric_tensor(z, "The values of an embedding")
+    if z.ndim != 2:
+        raise InputError(f"An embedding needs a vector for each image, (n, dim), but its shape is {tuple(z.shape)}.")
+    if not z.is_floating_point(): z = z.float()
+    if math.isfinite(float(z.sum())): return z  # one pass; a sum may overflow where no number is infinite
+    if n := int((bad := ~z.isfinite().all(1)).sum()):
+        raise InputError(f"The embedding holds NaN or infinite values in {n} of {len(z)} rows, the first is row "
+                         f"{int(bad.nonzero()[0])}: remove or repair them.")
+    return z
+
+def _refuse_too_few(z, batch):
+    "Refuse tasks of samples that have no embedding."
+    if (last := int(max(batch.support.max(), batch.query.max()))) < len(z): return
+    raise InputError(f"The tasks name sample {last}, but the embedding has {len(z)} rows: embed every image of the "
+                     "bank that they were drawn from, in its order.")
+
+def _refuse_answers(answers, shape):
+    "Refuse scores of another shape than (task, query, way), and those that leave the answer open."
+    if answers.shape != shape:
+        raise InputError(f"The head gives scores of shape {tuple(answers.shape)}, but these problems need {shape}, "
+                         "(task, query, way): give a score for each class.")
+    # infinity stands for no answer where it is the largest, not where it rules out one class
+    if n := int((~answers.amax(-1).isfinite()).any(1).sum()):
+        raise InputError(f"The head's answers are not numbers (NaN or infinite) in {n} of {len(answers)} problems: "
+                         "rescale the embedding, or take another head.")
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #9a2e6919
 def pixel_features(
@@ -165,9 +197,10 @@ def evaluate_embedding(
     protocols=tuple(OMNIGLOT_PROTOCOLS),  # which
     settings=OMNIGLOT_PROBLEMS,  # (way, shot) pairs
     runs: bool = True,  # also Lake's 20 runs, where the bank has them
-    skip: bool = True,  # leave out what a split cannot give, instead of refusing it
+    skip: bool = True,  # leave out what a split cannot give; refused if none gives it, but for the default pairs
 ) -> pd.DataFrame:
     "A row for each split, protocol, way and shot: error, half width of its 95 % interval, errors by alphabet as JSON."
+    z = _vectors(z)
     if len(z) != bank.n:
         raise InputError(f"The embedding has {len(z)} rows, but there are {bank.n} images: "
                          "embed every image, in the order of the bank.")
@@ -175,28 +208,40 @@ def evaluate_embedding(
     for split in splits: choose(split, list(SPLITS), "split")
     check_whole("n_problems", n_problems, 1)
     check_seed(seed)
-    kinds = [(protocol, way, shot) for protocol in protocols for way, shot in settings]
-    rows = []
-    for split in splits:
-        part, index = _part(bank, split)
-        for kind in kinds: rows += _kind_of_problem(z[index], part, split, kind, head, n_problems, seed, skip)
+    parts = {split: _part(bank, split) for split in splits}
+    kinds, rows = _kinds_of_problems(parts, protocols, settings, n_problems, seed, skip), []
+    for split, (part, index) in parts.items():
+        own = {kind: problems for kind, problems in kinds.items() if kind[0] == split}
+        rows += [_kind_row(z[index], part, kind, problems, head) for kind, problems in own.items()]
         if runs and bank.source != "glyphs": rows += _runs(z, bank, split, head)
     if rows: return pd.DataFrame(rows)
     raise InputError(f"The split {', '.join(splits)} has too few test classes for these problems: "
                      "take fewer ways, or another split.")
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #5a75154b
-def _kind_of_problem(z, part, split, kind, head, n_problems, seed, skip):
-    "The row of one kind of problem, or none where the split cannot give it."
-    protocol, way, shot = kind
-    try: problems = task_stream(part, problem_spec(protocol, way, shot), n_problems, seed)
-    except InputError:
-        if not skip: raise
-        return []
+def _kinds_of_problems(parts, protocols, settings, n_problems, seed, skip):
+    "Streams of tasks by (split, protocol, way, shot), all made, and so refused, before the first is judged."
+    if any(np.shape(pair) != (2,) for pair in settings):
+        raise InputError(f"settings={settings!r} are no pairs of way and shot: write [(5, 1)] for 5-way 1-shot.")
+    found, missed = {}, {}
+    for split, protocol, (way, shot) in itertools.product(parts, protocols, settings):
+        spec = problem_spec(protocol, way, shot)  # what is no way or shot is never left out
+        try: found[split, protocol, way, shot] = task_stream(parts[split][0], spec, n_problems, seed)
+        except InputError as why:
+            if not skip: raise
+            missed.setdefault((way, shot), why)
+    lost = [pair for pair in missed if not any(kind[2:] == pair for kind in found)]
+    if lost and tuple(map(tuple, settings)) != OMNIGLOT_PROBLEMS: raise missed[lost[0]]
+    return found
+
+# %% ../../nbs/api/590_evaluation_omniglot.ipynb #875f96c0
+def _kind_row(z, part, kind, problems, head):
+    "The row of one kind of problem."
+    split, protocol, way, shot = kind
     wrong, groups = _with_groups(z, problems, head, part)
     within = OMNIGLOT_PROTOCOLS[protocol] is not None
     by = {part.group_names[g]: wrong[groups == g] for g in np.unique(groups)} if within else {}
-    return [_error_row(split, protocol, way, shot, wrong, by)]
+    return _error_row(split, protocol, way, shot, wrong, by)
 
 def _error_row(split, protocol, way, shot, wrong, by):
     "`by` holds the errors of each alphabet; the row keeps their mean and number."
@@ -219,9 +264,10 @@ def in_test_part(
     split: str,  # a name in `TEST_PART`
 ) -> np.ndarray:  # (class,) bool
     "Which classes a split keeps for the test."
-    if bank.source != "glyphs": return in_part(bank.names, split, TEST_PART[split])
+    part = choose(split, TEST_PART, "split")
+    if bank.source != "glyphs": return in_part(bank.names, split, part)
     from fewshot_nb.data.glyphs import glyph_alphabets
-    return in_part(bank.names, split, TEST_PART[split], glyph_alphabets())
+    return in_part(bank.names, split, part, glyph_alphabets())
 
 def _with_groups(z, problems, head, part):
     "Errors of the problems, and the alphabet of the first class of each."
@@ -251,6 +297,7 @@ def judged_bank(
     data="auto",  # where Omniglot lies
 ) -> Bank:
     "The classes that are judged: the test parts of splits, and the alphabets of Lake's runs."
+    for split in splits: choose(split, TEST_PART, "split")
     bank = characters(size, data=data)
     runs = set(run_table().alphabet) if bank.source != "glyphs" else set()
     return bank.select(
@@ -274,9 +321,7 @@ def embedding_of(
         bank = characters(24, data=data)
         return _checked(_features(Path(what)), bank, what).to(on), bank, "nearest"
     f, bank = _function(what), judged_bank(size or 28, splits, data)
-    with torch.no_grad():
-        z = [torch.as_tensor(f(bank.take(torch.arange(i, min(i + 200, bank.n))).to(on))) for i in range(0, bank.n, 200)]
-    return _checked(torch.cat(z), bank, what), bank, "nearest"
+    return _checked(_by_function(f, bank, on, what), bank, what), bank, "nearest"
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #97c10a35
 def _by_weights(what, data, size, device, splits):
@@ -291,6 +336,16 @@ def _by_weights(what, data, size, device, splits):
     if head == "attention" and hasattr(net, "scale"):
         head = functools.partial(attention_logits, scale=float(net.scale))
     return embed(net.to(device), bank.to(device), batch=200), bank, head
+
+@torch.no_grad()
+def _by_function(f, bank, device, what):
+    "Embeddings by a function of the user's, 200 images at a time."
+    try: return torch.cat([torch.as_tensor(f(bank.take(i).to(device))) for i in torch.arange(bank.n).split(200)])
+    except InputError: raise
+    except Exception as e:
+        said = " ".join(str(e).split())[:200]
+        raise InputError(f"The function {what!r} fails on images (n, {', '.join(map(str, bank.shape))}) "
+                         f"({type(e).__name__}: {said}): give one that turns them into vectors (n, dim).") from e
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #c1c7d954
 def _features(path):
@@ -319,7 +374,7 @@ def _features(path):
 
 # %% ../../nbs/api/590_evaluation_omniglot.ipynb #d362d3f0
 def _checked(z, bank, what):
-    z = torch.as_tensor(np.asarray(z.detach().cpu()) if isinstance(z, Tensor) else z).float()
+    z = numeric_tensor(z, f"The features of {what!r}").cpu().float()
     if z.ndim != 2: z = z.flatten(1) if z.ndim > 2 else z[:, None]
     if len(z) != bank.n:
         raise InputError(

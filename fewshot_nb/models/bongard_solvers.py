@@ -70,7 +70,8 @@ class BongardSolver(nn.Module):
     ):
         super().__init__()
         released = choose(form, ("ours", "released"), "form") == "released"
-        self.net = ResNet15(width, channels, max(1, round(128*width)) if released else 128)
+        self.channels, dim = channels, max(1, round(128*width)) if released else 128
+        self.net = ResNet15(width, channels, dim)
 
     def embed(self, images):
         "Features (task, picture, dim) of pictures (task, picture, 1, H, W)."
@@ -83,18 +84,21 @@ class BongardSolver(nn.Module):
         joint: bool = False,  # in training, batch norms see support and queries together
     ) -> Float[Tensor, "task query 2"]:  # logits
         "Which side each query belongs to; no query knows of another one, but for `joint` batch norms in training."
-        _check_task(support, query)
+        _check_task(support, query, self.channels)
         if not joint: return self.compare(self.embed(support), self.embed(query))
         z = self.embed(torch.cat([support, query], 1))
         return self.compare(z[:, :2*SIDE_SHOTS], z[:, 2*SIDE_SHOTS:])
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #d82fa8be
-def _check_task(support, query):
+def _check_task(support, query, channels=1):
+    for name, x in (("support", support), ("query", query)):
+        if isinstance(x, Tensor) and x.is_floating_point(): continue
+        raise InputError(f"{name} is of {getattr(x, 'dtype', type(x).__name__)}: a solver takes tensors of "
+                         "floating-point numbers, ink 1 on 0, such as the bank of some problems gives.")
     right = support.ndim == query.ndim == 5 and support.shape[1] == 2*SIDE_SHOTS and len(support) == len(query)
-    if not right:
-        raise InputError(f"A solver takes support (task, {2*SIDE_SHOTS}, 1, H, W) and query (task, query, 1, H, W) "
-                         f"of the same "
-                         f"tasks, not {tuple(support.shape)} and {tuple(query.shape)}.")
+    if not right or support.shape[2:] != query.shape[2:] or support.shape[2] != channels:
+        raise InputError(f"A solver takes support (task, {2*SIDE_SHOTS}, {channels}, H, W) and query (task, query, "
+                         f"{channels}, H, W) of the same tasks, not {tuple(support.shape)} and {tuple(query.shape)}.")
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #fefb56e1
 def support_sides(
@@ -165,12 +169,8 @@ def _box(h, c, steps=15):
     return t, low > t/c, high > 1 - t/c
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #42629bc2
-def two_class_svm(
-    kernel: Float[Tensor, "task n n"],  # inner products of the support
-    labels: Int[Tensor, "n"],  # 0 or 1
-    c: float = .1,  # bound C of the dual
-) -> Float[Tensor, "task n"]:  # the dual variables of class 1; those of class 0 are their negatives
-    "The two-class form of MetaOptNet's multi-class SVM (Lee et al. 2019, Eq. 8-9), differentiable in the kernel."
+def _svm_duals(kernel, labels, c):
+    "What `two_class_svm` finds, without a look at the labels, for which a GPU would have to wait."
     sign = 2.*labels.to(kernel) - 1
     h = (kernel + torch.eye(len(labels)).to(kernel))*sign[:, None]*sign
     t, low, high = _box(h.double(), c)
@@ -181,6 +181,17 @@ def two_class_svm(
     right = f*(1 - 2*(h.double() @ fixed[..., None])[..., 0]) + fixed
     return (sign.double()*torch.linalg.solve(system, right)).to(kernel)
 
+def two_class_svm(
+    kernel: Float[Tensor, "task n n"],  # inner products of the support
+    labels: Int[Tensor, "n"],  # 0 or 1
+    c: float = .1,  # bound C of the dual
+) -> Float[Tensor, "task n"]:  # the dual variables of class 1; those of class 0 are their negatives
+    "The two-class form of MetaOptNet's multi-class SVM (Lee et al. 2019, Eq. 8-9), differentiable in the kernel."
+    if len(other := labels[(labels != 0) & (labels != 1)]):
+        raise InputError(f"The label {other[0].item()} is of neither class of this SVM: label the two classes 0 and 1.")
+    return _svm_duals(kernel, labels, c)
+
+# %% ../../nbs/api/315_models_bongard_solvers.ipynb #7b1d9a5d
 class MetaOptNet(BongardSolver):
     "Scores of an SVM fitted to the support, times a learned scale; 8,100,033 parameters."
     def __init__(
@@ -199,7 +210,7 @@ class MetaOptNet(BongardSolver):
     ):
         "Logits (task, query, 2) of embedded queries."
         products = query @ support.mT  # before the SVM: gradients are summed in the order of the uses
-        score = products @ two_class_svm(support @ support.mT, _labels_like(support), self.c)[..., None]
+        score = products @ _svm_duals(support @ support.mT, _labels_like(support), self.c)[..., None]
         return self.scale*torch.cat([-score, score], -1)
 
 # %% ../../nbs/api/315_models_bongard_solvers.ipynb #736db977

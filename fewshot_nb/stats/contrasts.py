@@ -236,6 +236,9 @@ def _weights(contrasts, levels, factor):
             row[levels.index(level)] += weight
         if not row.any():
             raise InputError(f"The contrast {name!r} weighs every level with zero: compare two different levels.")
+        if not abs(row.sum()) <= 1e-9*abs(row).sum():  # NaN, too
+            raise InputError(f"The weights of the contrast {name!r} sum to {row.sum():g}, so it is no difference: "
+                             "make them sum to 0, or take means from lsmeans.")
     return weights
 
 # %% ../../nbs/api/610_stats_contrasts.ipynb #e20c4e2b
@@ -275,6 +278,23 @@ def joint(
     L, _ = self._contrast_rows(factor, pairs)
     return pd.Series(self._f_test(L, ddf), index=["sum_sq", "mean_sq", "num_df", "den_df", "f", "p"], name=factor)
 
+# %% ../../nbs/api/610_stats_contrasts.ipynb #db6d8916
+def _refuse_no_test(estimate, std_error, df):
+    "Refuse numbers that are no t test's; the chapter on power asks, too."
+    try: np.broadcast(estimate, std_error, df)
+    except ValueError:
+        shapes = "{}, {} and {}".format(*map(np.shape, (estimate, std_error, df)))
+        raise InputError("Differences, standard errors and degrees of freedom belong together, but their shapes are "
+                         f"{shapes}: give as many of each, or one number for all.") from None
+    estimate, error, df = (np.asarray(x, float) for x in (estimate, std_error, df))
+    if len(bad := estimate[~np.isfinite(estimate)]):
+        raise InputError(f"A difference of {bad[0]:g} is no finite number: leave it out.")
+    if len(bad := error[~(error > 0)]):  # NaN, too
+        raise InputError(f"A standard error of {bad.min():g} is none: give numbers above 0. "
+                         "If all runs were equal, there is nothing to test.")
+    if len(bad := df[~(df > 0)]):
+        raise InputError(f"{bad[0]:g} degrees of freedom are none: give numbers above 0.")
+
 # %% ../../nbs/api/610_stats_contrasts.ipynb #a5c93aa5
 def tost(
     estimate,  # differences (m,)
@@ -286,11 +306,8 @@ def tost(
     if not (np.isscalar(margin) and 0 < margin < np.inf):
         raise InputError(f"margin={margin!r} is no margin of equivalence: "
                          "choose a positive number in units of the response.")
-    error = np.asarray(std_error, float)
-    if (error <= 0).any():
-        raise InputError(f"A standard error of {error[error <= 0].min():g} is none: give numbers above 0. "
-                         "If all runs were equal, there is nothing to test.")
-    return special.stdtr(df, (np.abs(estimate) - margin)/error)
+    _refuse_no_test(estimate, std_error, df)
+    return special.stdtr(df, (np.abs(estimate) - margin)/np.asarray(std_error, float))
 
 # %% ../../nbs/api/610_stats_contrasts.ipynb #601655a9
 @patch

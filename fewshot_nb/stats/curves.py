@@ -89,7 +89,8 @@ def least_curve(
     rounds: int = 200,  # at most
 ) -> Curve:
     "The path that fits diversity over t, recognizability over t, and the plane at once (Boutin et al. 2022, S13-S16)."
-    for name, value, least in (("places", places, 2), ("rounds", rounds, 1)): check_whole(name, value, least)
+    for name, value, least in (("places", places, 2), ("rounds", rounds, 1), ("order", order, 0)):
+        check_whole(name, value, least)
     t, points = np.asarray(t, float), np.asarray(points, float)
     levels, level = np.unique(t, return_inverse=True)
     _refuse_path(t, points, levels, order, weight)
@@ -151,6 +152,7 @@ def seed_paths(
     """The curve of each seed, over the values of t of the seed that has most of them; a seed that
     lacks one (of a fitted path: an end, or all but two) has no curve."""
     choose(how, _CURVES, "curve")
+    for column in (by, "seed", *PLANE_AXES): choose(column, list(table.columns), "column")
     grid = table.pivot_table(index=by, columns="seed", values=PLANE_AXES).sort_index()
     there = grid[PLANE_AXES[0]].notna() & grid[PLANE_AXES[1]].notna()  # (level, seed)
     t = there.index[there[there.sum().idxmax()]]

@@ -6,13 +6,13 @@
 __all__ = ['crossed_design', 'MixedModel', 'lmm']
 
 # %% ../../nbs/api/605_stats_mixed.ipynb #bfe24f43
-import contextlib, itertools
+import contextlib, itertools, numbers
 from dataclasses import dataclass, replace
 from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from scipy import linalg, sparse, special
-from ..core import InputError, _said_of_memory, choose
+from ..core import InputError, _said_of_memory, check_whole, choose
 from .formula import group_label, read_columns, read_formula
 
 # %% ../../nbs/api/605_stats_mixed.ipynb #8527f4ef
@@ -21,7 +21,9 @@ def crossed_design(
 ) -> pd.DataFrame:  # one row for every combination; the first factor changes slowest
     "A balanced, fully crossed plan of runs: one row a run, one column a factor."
     def levels(name, given):  # "seed", 2 -> "s1", "s2"
-        return [f"{name[0]}{i + 1}" for i in range(given)] if isinstance(given, int) else list(given)
+        if not isinstance(given, numbers.Real): return list(given)
+        check_whole(name, given, 1)
+        return [f"{name[0]}{i + 1}" for i in range(given)]
     columns = [levels(*factor) for factor in factors.items()]
     return pd.DataFrame(list(itertools.product(*columns)), columns=list(factors))
 
@@ -322,7 +324,7 @@ def lmm(
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"lmm needs a pandas DataFrame, but got {type(frame).__name__}: "
                          "build one with pd.DataFrame(...).")
-    given = len(frame)
+    given, reml = len(frame), choose(reml, [True, False], "value of reml")
     if choose(missing, ["refuse", "drop"], "value of missing") == "drop":
         frame = frame.dropna(subset=[c for c in frame.columns if c in read.columns])
     if not len(frame):
@@ -352,7 +354,7 @@ def refit(
     reml: bool | None = None,  # None: as this fit
 ) -> MixedModel:
     "The same model of another response, or by the other likelihood; the products of the design are used again."
-    sums, reml = self._sums, self.reml if reml is None else reml
+    sums, reml = self._sums, self.reml if reml is None else choose(reml, [True, False], "value of reml")
     if y is not None:
         y = np.asarray(y, np.float64)
         if y.shape != (self.nobs,) or not np.isfinite(y).all():

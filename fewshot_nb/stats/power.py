@@ -9,7 +9,8 @@ __all__ = ['simulated_responses', 't_test_power']
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from scipy import special
-from ..core import InputError, choose, rng
+from ..core import InputError, check_whole, choose, rng
+from .contrasts import _refuse_no_test
 from .mixed import MixedModel
 
 # %% ../../nbs/api/615_stats_power.ipynb #6477fa98
@@ -25,6 +26,7 @@ def simulated_responses(
     if bad := [(k, sd) for k, sd in {**random, "sigma": sigma}.items() if not 0 <= sd < np.inf]:
         raise InputError("The standard deviation of {0!r} is {1!r}: give a finite number of at least "
                          "zero.".format(*bad[0]))
+    check_whole("n_sets", n_sets, 1)
     draw = rng(seed, "mixed model")
     y = np.asarray(mean, np.float64) + sigma*draw.standard_normal((n_sets, len(frame)))
     for column, sd in random.items():
@@ -42,6 +44,7 @@ def t_test_power(
     "Power of a two-sided t test."
     if not 0 < level < 1:
         raise InputError(f"level={level!r} is no level for a test: choose a number between 0 and 1, like 0.05.")
+    _refuse_no_test(difference, std_error, df)
     limit, shift = special.stdtrit(df, 1 - level/2), np.abs(difference)/np.asarray(std_error)
     return 1 - special.nctdtr(df, shift, limit) + special.nctdtr(df, shift, -limit)
 

@@ -6,13 +6,13 @@
 __all__ = ['Prior', 'read_prior', 'SearchSpace', 'search_space', 'published_space', 'note_design', 'study_design']
 
 # %% ../../nbs/api/620_stats_priors.ipynb #17d2b4a4
-import json, re
+import json, numbers, re
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.basics import patch
 from scipy import stats
-from ..core import InputError, choose, locked, rng, writable, written_whole
+from ..core import InputError, check_whole, choose, locked, rng, writable, written_whole
 from ..papers import published_table
 
 # %% ../../nbs/api/620_stats_priors.ipynb #56281ff8
@@ -143,12 +143,13 @@ def draw(
     start: int = 0,  # the number of the first
 ) -> pd.DataFrame:  # one row a configuration, one column a hyper-parameter; the index is the number
     "Configurations `start` .. `start + n - 1` of this space."
-    if n < 1:
-        raise InputError(f"A search needs at least one configuration, but n={n} was given.")
-    numbers = pd.RangeIndex(start, start + n, name="configuration")
+    if not isinstance(n, numbers.Integral) or n < 1:
+        raise InputError(f"A search needs at least one configuration, but n={n!r} was given: take a whole number.")
+    check_whole("start", start)
+    index = pd.RangeIndex(start, start + n, name="configuration")
     def uniform(name, i): return rng(seed, "search", self.name, name, i).random()
-    columns = {k: p.quantile([uniform(k, i) for i in numbers]) for k, p in self.priors.items()}
-    return pd.DataFrame(columns, index=numbers)
+    columns = {k: p.quantile([uniform(k, i) for i in index]) for k, p in self.priors.items()}
+    return pd.DataFrame(columns, index=index)
 
 def search_space(
     name: str,  # whose space it is

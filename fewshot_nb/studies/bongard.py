@@ -4,16 +4,16 @@
 
 # %% auto #0
 __all__ = ['TEST_PARTS', 'NEAR_CHANCE', 'STILL', 'PRETRAINED_ON_PROGRAMS', 'official_shapes_folder', 'bongard_source',
-           'solver_problem_flops', 'product_rate', 'grid_operations', 'solver_costs', 'SolverSettings', 'stem',
-           'solver_row', 'ControlSettings', 'control_row', 'printed_accuracies', 'people_accuracies', 'accuracy_unit',
-           'accuracy_interval', 'accuracy_error', 'solver_gate', 'above_chance', 'leaving_chance', 'solver_table',
-           'solver_ends', 'solver_standing', 'solver_differences', 'solver_panels', 'solver_curves', 'size_panels',
-           'solver_measures', 'with_widths_of', 'size_measures', 'control_table', 'control_measures',
+           'solver_problem_flops', 'product_rate', 'grid_operations', 'solver_costs', 'SolverSettings', 'novel_in_name',
+           'stem', 'solver_row', 'ControlSettings', 'control_row', 'printed_accuracies', 'people_accuracies',
+           'accuracy_unit', 'accuracy_interval', 'accuracy_error', 'solver_gate', 'above_chance', 'leaving_chance',
+           'solver_table', 'solver_ends', 'solver_standing', 'solver_differences', 'solver_panels', 'solver_curves',
+           'size_panels', 'solver_measures', 'with_widths_of', 'size_measures', 'control_table', 'control_measures',
            'attribute_curves', 'parameter_counts', 'bongard_counts']
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #e0212df3
 import functools, json, os, tempfile, time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 import numpy as np, pandas as pd, torch
@@ -25,6 +25,7 @@ from ..data.bongard.abstract import attribute_pictures
 from ..data.bongard.benchmark import bongard_benchmark
 from ..data.bongard.problems import PROBLEM_KINDS, PROBLEM_SPLITS
 from ..data.bongard.render import PictureBank
+from ..inference.base import check_range
 from ..models.core import computed_in, parameter_count, renewed_batch_norms
 from ..models.bongard_solvers import SIDE_SHOTS, SOLVERS, ResNet15, bongard_solver, solver_computed_in
 from ..models.program_synthesis import ProgramSynthesis, synthesis_network
@@ -42,6 +43,7 @@ def official_shapes_folder(
     data="auto",  # `own`, `auto` (`FEWSHOT_DATA`) or a folder
 ):
     "The folder of the official tables of shapes that the parameter `data` means, or None for our own library."
+    if data is None: raise InputError("data=None names no data: take 'own', 'auto' or a folder.")
     if str(data) in ("own", "glyphs") or (str(data) == "auto" and not os.environ.get("FEWSHOT_DATA")): return None
     folder = Path(os.environ["FEWSHOT_DATA"] if str(data) == "auto" else data)
     if (folder/"bongard_logo").is_dir(): folder = folder/"bongard_logo"
@@ -67,6 +69,9 @@ def solver_problem_flops(
     """Floating-point operations of a solver on one training problem: its products and convolutions, counted by torch
     on tensors without memory."""
     from torch.utils.flop_counter import FlopCounterMode
+    choose(method, list(SOLVERS), "method")
+    choose(queries, ("two", "all"), "queries")
+    check_range("alpha", alpha, 1, open_low=False)
     with torch.device("meta"):
         solver, pictures = SOLVERS[method](1/alpha), torch.empty(1, 2 + 2*SIDE_SHOTS, 1, size, size)
     with FlopCounterMode(display=False) as counter:
@@ -151,11 +156,13 @@ class SolverSettings:
     ps_batch: int = 128  # pictures a step
     precision: str = "float32"  # one of `PRECISIONS`: of the backbone and of what SNAIL puts on it, in all trainings
     renewed: int = 0  # training problems that batch norms take their moments from before a test; 0: as published
+    # the attribute of NV, see `data.bongard.benchmark.novel_attribute`; not in the repr, which names older trainings
+    novel: str | None = field(default=None, repr=False)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #b2dc68eb
 @functools.lru_cache(2)
-def _benchmark(variant, seed, shapes, scale, rule="balanced"):
-    return bongard_benchmark(seed, shapes, variant, scale, rule)
+def _benchmark(variant, seed, shapes, scale, rule="balanced", novel=None):
+    return bongard_benchmark(seed, shapes, variant, scale, rule, novel)
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #97f7a0df
 def _as_released(s): return choose(s.pretraining, ("ours", "released"), "pretraining") == "released"
@@ -175,6 +182,21 @@ def _set_apart(s):
     "What in a checkpoint's name tells it from those of other settings of this kind; nothing where all are ours."
     names = ("init", "form", "first_order", "pretraining")
     return "".join(f"-{n}" for n in names if hasattr(s, n) and getattr(s, n) != getattr(type(s), n))
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #e6bfb706
+def novel_in_name(
+    settings,  # with a field `novel`
+) -> str:
+    "What names a training whose novel attribute was named; nothing where it was not."
+    return f"-novel-{settings.novel}" if settings.novel else ""
+
+# %% ../../nbs/api/840_studies_bongard.ipynb #f66441c0
+def _check_settings(s):
+    "Refuse settings of a row that are none."
+    _as_released(s)
+    check_range("alpha", s.alpha, 1, open_low=False)
+    if not isinstance(s, SolverSettings): return
+    choose(s.method, list(SOLVERS), "method")
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #ed4b169d
 def _pretrain(s, model, bank, device, file):
@@ -261,12 +283,12 @@ def _train_and_test(s, model, bank, parts, some, device, file):
     def judge(model):
         if s.renewed: model = renewed_batch_norms(model, lambda net: solved_shares(net, some.bank(s.size, device)))
         return _accuracies(model, parts, s.size, device)
-    return _in_stretches(s.steps, until, judge, parts, file, repr(s))
+    return _in_stretches(s.steps, until, judge, parts, file, f"{s}{novel_in_name(s)}")
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #60ae8b9a
-def _counterbalanced_parts(seed, shapes, scale):
+def _counterbalanced_parts(seed, shapes, scale, novel):
     "The parts whose concepts are attributes, drawn so that they ask for absence as often as for presence."
-    problems = _benchmark("full", seed, shapes, scale, "counterbalanced")
+    problems = _benchmark("full", seed, shapes, scale, "counterbalanced", novel)
     return {f"{name}_counterbalanced": problems.part(TEST_PARTS[name]) for name in ("CM", "NV")}
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #16c242d4
@@ -280,11 +302,11 @@ def solver_row(
     """Train a solver and test it: one row of Table 2 or 3 of Nie et al. (2020). Trained by the paper's rule of drawing
     it is tested on counterbalanced concepts, too."""
     s, device = settings_from(SolverSettings, setting, renamed=dict(rate="lr")), find_device(device)
-    choose(s.method, list(SOLVERS), "method")
+    _check_settings(s)
     shapes = official_shapes_folder(data)
-    problems = _benchmark(s.variant, problem_seed, shapes, s.scale, s.rule)
-    name = f"{s.variant}-{s.rule}-{s.method}-{s.norms}-{s.alpha:g}-{s.seed}{_set_apart(s)}".replace(" ", "-")
-    def file(what): return folder and Path(folder)/f"{name}.{what}.pt"
+    problems = _benchmark(s.variant, problem_seed, shapes, s.scale, s.rule, s.novel)
+    name = f"{s.variant}-{s.rule}-{s.method}-{s.norms}-{s.alpha:g}-{s.seed}{_set_apart(s)}{novel_in_name(s)}"
+    def file(what): return folder and Path(folder)/f"{name}.{what}.pt".replace(" ", "-")
     train = problems.part("train")
     model = bongard_solver(s.method, 1/s.alpha, s.seed, s.init, s.form, s.first_order)
     bank = train.bank(s.size, device)
@@ -293,7 +315,8 @@ def solver_row(
     row = _pretrain(s, model, bank, device, file)
     def some(n, why): return train.part(rng(problem_seed, why).permutation(len(train))[:n])
     parts = dict(train=some(600, "seen"), **{name: problems.part(part) for name, part in TEST_PARTS.items()})
-    if s.rule == "paper" and s.variant == "full": parts |= _counterbalanced_parts(problem_seed, shapes, s.scale)
+    if s.rule == "paper" and s.variant == "full": 
+        parts |= _counterbalanced_parts(problem_seed, shapes, s.scale, s.novel)
     _, state, found, curve = _train_and_test(s, model, bank, parts, some(s.renewed, "renewed"), device, file("solver"))
     return dict(row, **found, **_speed(s, state, device), curve=json.dumps(curve), problems=len(train))
 
@@ -374,7 +397,11 @@ def control_row(
     problem_seed: int = 0,  # of the problems
 ) -> dict:  # `train`, `test`, `unseen` in %, each with `_se`; or `wrong_moves`, `constant_wrong`, `turn_error`
     "One of the control experiments of Nie et al. (2020, appendix C)."
-    s = settings_from(ControlSettings, setting, renamed=dict(rate="lr", ps_rate="ps_lr"))
+    s = settings_from(ControlSettings, setting, ("each", "tests"), renamed=dict(rate="lr", ps_rate="ps_lr"))
+    _check_settings(s)
+    if s.tests > s.each:
+        raise InputError(f"tests={s.tests} pictures of either class cannot be taken from the each={s.each} to learn "
+                         "from: take as many, or fewer.")
     device, shapes = find_device(device), official_shapes_folder(data)
     file = folder and Path(folder)/f"{s.task.replace(' ', '-')}-{s.alpha:g}-{s.seed}{_set_apart(s)}.pt"
     if s.task.startswith("program "): return _program_row(s, shapes, device, file, problem_seed)
@@ -394,7 +421,10 @@ def people_accuracies(
     variant: str = "full",  # see `printed_accuracies`
 ) -> dict:
     "What experts and amateurs reach on a part, in %; they were asked CM and NV together."
+    choose(part, list(TEST_PARTS), "part")
     p, column = printed_accuracies(variant), part if part in ("FF", "BA") else "CM+NV"
+    if column not in p:
+        raise InputError(f"People were not asked {part} in the variant {variant!r}: take FF, or the variant 'full'.")
     return {w: p.loc[f"Human ({w})", column] for w in ("Expert", "Amateur")}
 
 # %% ../../nbs/api/840_studies_bongard.ipynb #16d6bac6
@@ -570,9 +600,11 @@ def solver_differences(
     part: str = "BA",  # a column of accuracies
 ) -> pd.DataFrame:  # by pair, the largest first: difference, `single` and `adjusted` as `Estimate`s, unit of each
     "How far solvers lie apart, with 95 % intervals: of each pair by itself, and adjusted for the number of pairs."
-    if table.method.value_counts().min() < 2:
+    seeds = table.method.value_counts()
+    if len(seeds) < 2: raise InputError(f"Differences need two solvers or more, not {len(seeds)}: add rows of another.")
+    if seeds.min() < 2:
         raise InputError("Differences of solvers need two seeds or more of each: train more, or leave out "
-                         f"{table.method.value_counts().idxmin()}.")
+                         f"{seeds.idxmin()}.")
     order = table.groupby("method")[part].mean().sort_values(ascending=False).index
     pairs, lines = list(combinations(order, 2)), []
     for names in pairs:
@@ -986,13 +1018,13 @@ def bongard_counts(
 ) -> dict:  # id of a claim -> number or numbers
     "Numbers that the paper and its code give exactly, counted."
     found = parameter_counts()
-    if shapes is None: return found
-    table = pd.read_csv(Path(shapes)/"human_designed_shapes.tsv", sep="\t")
+    if shapes is None or (folder := official_shapes_folder(shapes)) is None: return found
+    table = pd.read_csv(Path(folder)/"human_designed_shapes.tsv", sep="\t")
     moves = table["set of base actions"].str.split(",").explode().str.strip()
     kinds = [int(moves.str.startswith(kind).sum()) for kind in ("line", "arc")]
     found |= {"B15": len(table), "B19": [table["shape name"].nunique(), table["super class"].nunique(), *kinds]}
     if not whole: return found
-    problems = _benchmark("full", 0, str(shapes), 1.)
+    problems = _benchmark("full", 0, folder, 1.)
     splits, kinds = (
         np.bincount(problems.split, minlength=len(PROBLEM_SPLITS)),
         np.bincount(problems.kinds, minlength=len(PROBLEM_KINDS)))

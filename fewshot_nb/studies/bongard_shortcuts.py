@@ -9,7 +9,7 @@ __all__ = ['SHORTCUTS', 'RULE_COLOURS', 'RULE_MARKS', 'ShortcutSettings', 'compa
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #7c1e74f4
 import functools, json, tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from scipy.stats import t as student
@@ -19,12 +19,14 @@ from ..data.bongard.benchmark import ABSTRACT_RULES, bongard_benchmark
 from ..data.bongard.nuisance import picture_nuisances, program_statistics
 from ..data.bongard.problems import shape_statistics
 from ..data.bongard.render import PictureBank
+from ..inference.base import check_range
 from ..models.bongard_solvers import SOLVERS, bongard_solver
 from ..models.core import PRECISIONS, computed_in, renewed_batch_norms
 from ..models.critics import read_critic
 from ..models.weights import own_folder
 from ..plots import COLOURS, style
-from .bongard import TEST_PARTS, accuracy_interval, official_shapes_folder, printed_accuracies, stem
+from .bongard import (
+    TEST_PARTS, accuracy_interval, novel_in_name, official_shapes_folder, printed_accuracies, stem)
 from ..train.bongard_solvers import clustered_mean
 from ..train.loop import judged_in_stretches
 from ..train.program_synthesis import attribute_classifier, train_attribute_classifier
@@ -49,6 +51,7 @@ class ShortcutSettings:
     batch: int = 64  # pictures a step
     rate: float = .02  # learning rate of its SGD
     precision: str = "float32"  # one of `PRECISIONS`: of its backbone in training
+    novel: str | None = field(default=None, repr=False)  # the attribute of NV, as in `studies.bongard.SolverSettings`
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #266bc9f4
 def compared(
@@ -116,7 +119,8 @@ def _numbers_told(solver, problems):
 
 # %% ../../nbs/api/842_studies_bongard_shortcuts.ipynb #7aec3458
 @functools.lru_cache(4)
-def _problems(shapes, seed, scale, rule): return bongard_benchmark(seed, shapes, scale=scale, rule=rule)
+def _problems(shapes, seed, scale, rule, novel=None):
+    return bongard_benchmark(seed, shapes, scale=scale, rule=rule, novel=novel)
 
 @torch.no_grad()
 def _features(net, images):
@@ -201,12 +205,13 @@ def _network(s, problems, folder, device):
         fresh = renewed(net)
         return {name: round(_told(functools.partial(score, fresh), p, name)[name], 2) for name, p in parts.items()}
     with tempfile.TemporaryDirectory() as scratch:
-        file = Path(folder or scratch)/"checkpoints"/f"{s.rule}-{s.seed}.pt"
+        file = Path(folder or scratch)/"checkpoints"/f"{s.rule}-{s.seed}{novel_in_name(s)}.pt"
         def until(stop):
             return train_attribute_classifier(model, known, steps=s.steps, lr=s.rate, batch=s.batch, seed=s.seed,
                                               device=device, checkpoint=file, until=stop)
         stops = sorted({max(1, s.steps//4), max(1, s.steps//2), s.steps})
-        net, state, curve = judged_in_stretches(stops, until, look, file.with_suffix(".curve.json"), repr(s))
+        net, state, curve = judged_in_stretches(stops, until, look, file.with_suffix(".curve.json"),
+                                                f"{s}{novel_in_name(s)}")
     return functools.partial(score, renewed(net)), dict(
         curve=json.dumps(curve), train=curve[s.steps]["train"], train_seconds=state.seconds)
 
@@ -221,7 +226,9 @@ def shortcut_row(
     s = settings_from(ShortcutSettings, setting, counts=("size", "learn", "steps", "batch"))
     choose(s.solver, SHORTCUTS, "solver")
     choose(s.precision, PRECISIONS, "precision")
-    problems = _problems(official_shapes_folder(data), s.seed, s.scale, choose(s.rule, ABSTRACT_RULES, "rule"))
+    choose(s.rule, ABSTRACT_RULES, "rule")
+    check_range("alpha", s.alpha, 1, open_low=False)
+    problems = _problems(official_shapes_folder(data), s.seed, s.scale, s.rule, s.novel)
     if s.solver.startswith("network"): score, more = _network(s, problems, folder, find_device(device))
     else: score, more = _boosted(s, problems) if s.solver.endswith("no support") else _comparing(s), {}
     return {k: v for name, which in TEST_PARTS.items()

@@ -6,7 +6,7 @@
 __all__ = ['redrawn', 'prototype_picture', 'draw_variations', 'variations_sheet', 'quality_sentence', 'draw_command']
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #2eda526c
-import math, unicodedata, warnings
+import math, os, unicodedata, warnings
 from pathlib import Path
 import numpy as np, torch
 from jaxtyping import Float
@@ -26,7 +26,7 @@ _LONG, _WIDE = 128, 136  # pixels of the longer side, and of the square, in whic
 _PEN_SEEN = 5  # pixels of these that a line must be wide
 
 def _opened(path):
-    "Greys (H, W) from 0 to 1 of a picture as a viewer turns it, transparent parts as white paper."
+    "The picture at `path` as a viewer turns it: RGBA, at most 1024 pixels a side."
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder: give the path of one picture in it, or one character.")
     if not path.is_file():
@@ -41,39 +41,71 @@ def _opened(path):
     except (UnidentifiedImageError, OSError, ValueError):
         raise InputError(f"{str(path)!r} cannot be read as a picture: give a PNG or JPEG file.") from None
     image.thumbnail((1024, 1024))
-    paper = Image.new("RGBA", image.size, "white")
-    paper.alpha_composite(image)
-    return np.asarray(paper.convert("L"), float)/255
+    return image
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #9c373fac
-def _bold(cut, name):
-    "Where ink is (H, W), with lines that are wide enough to be seen at 128 pixels."
-    width = 4*ndimage.distance_transform_edt(np.pad(cut, 1))[1:-1, 1:-1][cut].mean()  # a strip's mean is a quarter
-    missing = round(_PEN_SEEN*max(cut.shape)/_LONG - width)
-    if missing < 1: return cut
-    wide = np.asarray(Image.fromarray(cut).convert("L").filter(ImageFilter.MaxFilter(2*(missing//2) + 1))) > 0
-    if wide.mean() > .6:
-        raise InputError(f"{name} has fine ink all over its paper: give a picture of one character, drawn with a pen.")
-    return wide
+def _colours(image, ground):
+    "Colours (H, W, 3) from 0 to 1 of an RGBA picture that lies on `ground`, and that of its paper (3,)."
+    paper = Image.new("RGBA", image.size, ground)
+    paper.alpha_composite(image)
+    rgb = np.asarray(paper.convert("RGB"), float)/255
+    return rgb, np.median(np.concatenate([rgb[0], rgb[-1], rgb[:, 0], rgb[:, -1]]), 0)
 
-# %% ../../nbs/api/807_studies_drawing.ipynb #draw-ctr
-def _centred(grey, name):
-    "The ink of greys (H, W), cropped and in the middle: (136, 136) uint8, 255 where it is."
-    rim = np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])
-    dark = np.abs(grey - np.median(rim))
-    if dark.max() < .1: raise InputError(f"{name} shows no ink on its paper: give a picture of one character.")
-    there = dark > dark.max()/2
-    if there.mean() > .6:
-        raise InputError(f"{name} has ink on {there.mean():.0%} of its paper: give a picture of one character, drawn "
-                         "with a pen.")
+def _ink_of(image, name):
+    "Where an RGBA picture has ink, cropped to it: (H, W) bool."
+    for ground in ("white", "black"):
+        rgb, paper = _colours(image, ground)
+        far = np.abs(rgb - paper).max(2)
+        if far.max() >= .1: break
+    else: raise InputError(f"{name} shows no ink on its paper: give a picture of one character.")
+    there = far > far.max()/2
     rows, columns = (np.flatnonzero(there.any(axis)) for axis in (1, 0))
     cut = there[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1]
-    height, width = (max(1, round(side*_LONG/max(cut.shape))) for side in cut.shape)
-    bold = Image.fromarray((255*_bold(cut, name)).astype(np.uint8))
-    small = bold.resize((width, height), Image.Resampling.BILINEAR)
+    _check_ink(there, cut, paper.mean() < rgb[there].mean(), name)
+    return cut
+
+# %% ../../nbs/api/807_studies_drawing.ipynb #3ddf0d16
+def _check_ink(there, cut, chalk, name):
+    "Refuse ink (H, W) that cannot be a character: `cut` is cropped, `chalk` lighter than its paper."
+    if max(cut.shape) < 3:
+        raise InputError(f"{name} shows nothing but a speck of ink: give a larger picture of one character.")
+    share, rim = there.mean(), np.concatenate([there[0], there[-1], there[:, 0], there[:, -1]]).mean()
+    holes = ndimage.binary_fill_holes(cut).mean() - cut.mean()
+    if chalk and rim < .1 and share > .3 and cut.mean() > .8 and holes > .005:
+        raise InputError(f"{name} has a dark frame around its paper: crop the frame away.")
+    if share > .6:
+        raise InputError(f"{name} has ink on {share:.0%} of its paper: crop the frame, if there is one, or give a "
+                         "picture of one character, drawn with a pen.")
+
+# %% ../../nbs/api/807_studies_drawing.ipynb #c31d4f1d
+def _bold(cut, by, name):
+    "Ink (H, W) with lines that are `by` pixels wider on each side."
+    padded = Image.fromarray(np.pad(cut, by)).convert("L")
+    wide = np.asarray(padded.filter(ImageFilter.MaxFilter(2*by + 1))) > 0
+    same = wide[by:by + len(cut), by:by + cut.shape[1]]
+    if same.mean() <= .6: return same
+    if min(cut.shape) > .1*max(cut.shape):
+        raise InputError(f"{name} has fine ink all over its paper: give a picture of one character, drawn with a pen.")
+    return wide  # one stroke, which has no room in its own crop
+
+def _in_square(bold):
+    "Ink of any size in the middle of a square: (136, 136) uint8, 255 where it is."
+    height, width = (max(1, round(side*_LONG/max(bold.shape))) for side in bold.shape)
+    small = Image.fromarray((255*bold).astype(np.uint8)).resize((width, height), Image.Resampling.BILINEAR)
     square = np.zeros((_WIDE, _WIDE), np.uint8)
     top, left = (_WIDE - height)//2, (_WIDE - width)//2
     square[top:top + height, left:left + width] = np.asarray(small)
+    return square
+
+# %% ../../nbs/api/807_studies_drawing.ipynb #d494b0fc
+def _centred(cut, name):
+    "Cropped ink (H, W) in the middle of a square, with lines that are wide enough to be seen: (136, 136) uint8."
+    width = 4*ndimage.distance_transform_edt(np.pad(cut, 1))[1:-1, 1:-1][cut].mean()  # a strip's mean is a quarter
+    missing = round(_PEN_SEEN*max(cut.shape)/_LONG - width)
+    square = _in_square(cut if missing < 1 else _bold(cut, missing//2, name))
+    if ink(square[None]).sum() < square.sum()/255/2:  # lines of a pixel or two are less wide than that mean says
+        by = 1 + max(cut.shape)//_LONG
+        square = _in_square(_bold(np.pad(cut, by), by, name))
     return square
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #bbf62663
@@ -84,8 +116,11 @@ def redrawn(
     size: int = 28,  # side of the result in pixels
 ) -> Float[Tensor, "1 size size"]:  # greys from 0 (paper) to 1 (ink)
     "A picture's lines in the manner of Omniglot."
-    lines = prune(thin(ink(square[None])))[0]
-    if not lines.any(): lines = ink(square[None])[0]  # a dot has no line
+    solid = ink(square[None])
+    lines = prune(thin(solid))[0]
+    piece, n = ndimage.label(solid[0], np.ones((3, 3)))
+    for k in set(range(1, n + 1)) - set(piece[lines]):  # a dot may have no line
+        lines[tuple(np.argwhere(piece == k).mean(0).round().astype(int))] = True
     points = (np.argwhere(lines) - (_WIDE - 1)/2)*_SPREAD/_LONG + (SIDE - 1)/2
     far = cKDTree(points).query(np.argwhere(np.ones((SIDE, SIDE))))[0].reshape(SIDE, SIDE)
     return torch.from_numpy(shrink(far[None] <= _PEN, size)).float()/255
@@ -98,13 +133,13 @@ def prototype_picture(
     "A picture or a character of a font as a generator wants to see it."
     text = unicodedata.normalize("NFC", str(picture))  # an accent is typed as a character of its own by some keyboards
     if not text: raise InputError("The picture is named '': give the path of one, or one character.")
-    if len(text) != 1: return redrawn(_centred(_opened(Path(picture)), repr(text)), size)
+    if len(text) != 1: return redrawn(_centred(_ink_of(_opened(Path(picture)), repr(text)), repr(text)), size)
     from matplotlib.ft2font import FT2Font
     from matplotlib.font_manager import findfont
     fonts = [f for f in ("DejaVu Sans", "STIXGeneral") if ord(text) in FT2Font(findfont(f)).get_charmap()]
-    if text.isspace() or not fonts:
-        raise InputError(f"No font at hand draws the character {text!r}: give a picture of it.")
-    return redrawn(raster([ord(text)], fonts[0].replace(" ", ""))[0], size)
+    square = raster([ord(text)], fonts[0].replace(" ", ""))[0] if fonts else np.zeros(1)
+    if not square.any(): raise InputError(f"No font at hand draws the character {text!r}: give a picture of it.")
+    return redrawn(square, size)
 
 # %% ../../nbs/api/807_studies_drawing.ipynb #62d23c2e
 def draw_variations(
@@ -129,7 +164,7 @@ def variations_sheet(
     title: str = "",  # above the figure
 ):  # a matplotlib figure
     "What a generator was shown, in an orange frame, and what it drew."
-    columns = min(10, len(drawn))
+    columns = min(10, max(6, len(drawn)))  # of less than six a title would be cut off
     rows, side = math.ceil(len(drawn)/columns), shown.shape[-1]
     sheet = torch.zeros(rows, columns + 1, side, side)
     sheet[0, 0] = shown[0]
@@ -150,6 +185,7 @@ def quality_sentence(
     return (f"Recognized, of characters of {card.get('source', 'its data').capitalize()} that it had never seen: "
             f"{own:.0f} % of its drawings, {people:.0f} % of people's.")
 
+# %% ../../nbs/api/807_studies_drawing.ipynb #2a2d6c58
 def draw_command(
     picture: str,  # the path of a picture, or a single character
     model: str = "vae-ns",  # one of `generators.GENERATORS`
@@ -162,6 +198,8 @@ def draw_command(
     out = Path(out)
     if out.suffix.lower() != ".png":
         raise InputError(f"The drawings are written as PNG, but out={str(out)!r} was given: take drawn.png.")
+    if os.path.exists(picture) and os.path.exists(out) and os.path.samefile(picture, out):  # links are followed
+        raise InputError(f"out={str(out)!r} is the picture itself and would replace it: take {out.stem}-drawn.png.")
     shown, drawn = draw_variations(picture, model, n, seed, weights)
     import matplotlib.pyplot as plt
     from fewshot_nb import plots
@@ -171,4 +209,5 @@ def draw_command(
     with written_whole(out) as part: fig.savefig(part, format="png", dpi=150)
     plt.close(fig)
     card = (shipped_generator(model) if weights is None else read_generator(weights, model))[1]
-    return f"{out}{new}: {n} drawings of {picture!r} by {GENERATORS[model].title}\n{quality_sentence(card)}".strip()
+    drawings = f"{n} drawing{'s'*(n > 1)} of {picture!r} by {GENERATORS[model].title}"
+    return f"{out}{new}: {drawings}\n{quality_sentence(card)}".strip()

@@ -180,7 +180,7 @@ def _parts(table, profile, out):
     "The table, and the rows of the study's other experiments: of the same profile, data and critics."
     ran, source, critics = (table[k].iloc[0] for k in ("profile", "data", "critics"))
     # exp_beta has profiles of their own for VAE-STN; what ran longer on a laptop is a model of it, too
-    alike = [ran, f"{ran}_stn", *(["hour", "hours", "hours_stn", "longer"] if ran == "laptop" else [])]
+    alike = [ran, f"{ran}_stn", *(["hour", "hours", "hours_stn", "longer", "longer_stn"] if ran == "laptop" else [])]
     yield table
     for name in STUDY:
         if name not in experiments.experiment_names(): continue

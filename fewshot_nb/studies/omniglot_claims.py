@@ -14,7 +14,7 @@ from scipy.stats import norm, t as student
 from ..claims.gates import first_gate, training_gate
 from ..claims.implemented import defaults_of
 from ..claims.rules import Estimate, Measure, around, mean_estimate, true_region
-from ..core import InputError
+from ..core import InputError, choose
 from ..data.lake_runs import run_table
 from ..data.omniglot import alphabets
 from ..evaluation.omniglot import OMNIGLOT_PROBLEMS, OMNIGLOT_PROTOCOLS, evaluate_embedding, problem_spec
@@ -235,12 +235,13 @@ def protocol_measures(
     method: str,  # in `PROTOCOL_LEARNERS`
 ) -> dict:  # id of a claim -> `Measure`
     "What a learner's errors say of omniglot-eval's table."
+    learner = choose(method, PROTOCOL_LEARNERS, "method of the published table")
     letters = dict(zip(OMNIGLOT_PROTOCOLS, "TW"))
     found = {f"{letters[p]}{w}-{s}": error_estimate(rows, f"{p} {w}-{s}")
              for p in OMNIGLOT_PROTOCOLS for w, s in OMNIGLOT_PROBLEMS}
     ratios = {f"{w}-way {s}-shot": ratio_estimate(rows, w, s) for w, s in OMNIGLOT_PROBLEMS}
     found |= {"Q1": ratios, "Q2": _order(rows, "unstructured"), "Q3": _order(rows, "within-alphabet")}
-    about = dict(unit=error_unit(rows), learner=PROTOCOL_LEARNERS[method], gate=_gate(rows))
+    about = dict(unit=error_unit(rows), learner=learner, gate=_gate(rows))
     # of a training that is not over it is no news that it errs more
     told = {id: _missed(id, e) for id, e in found.items() if id[0] in "TW" and not about["gate"]}
     return {id: Measure(value, remark=told.get(id, ""), **about) for id, value in found.items()}

@@ -14,9 +14,9 @@ import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
 from ..claims.gates import chance_gate, first_gate, training_gate
 from ..claims.rules import Estimate, Measure, around
-from ..core import InputError, choose, device as find_device, settings_from, threads, torch_rng
+from ..core import InputError, check_whole, choose, device as find_device, settings_from, threads, torch_rng
 from ..engine.determinism import deterministic, tensor_fingerprint
-from .stability import in_another_order, kept_banks, nudge_weights
+from .stability import in_another_order, kept_banks, learner_label, nudge_weights
 from ..train.episodic import LearnerTraining, episodes, fresh_learner, score_learner, train_learner
 from ..train.schedules import staircase
 
@@ -48,7 +48,10 @@ class SourceSettings:
     test_classes: int = 659  # of Lake's evaluation characters
     test_tasks: int = 400  # the same for all trainings
 
-    def __post_init__(self): choose(self.source, SOURCES, "source of difference")
+    def __post_init__(self):
+        choose(self.source, SOURCES, "source of difference")
+        for name in ("steps", "way", "shot", "each", "width", "image_size", "test_classes", "test_tasks"):
+            check_whole(name, getattr(self, name), 1)
 
 # %% ../../nbs/api/846_studies_sources.ipynb #8460a010
 def _tasks(s, bank):
@@ -126,6 +129,8 @@ def source_sizes(
     rows: pd.DataFrame,  # of `source_row` with their settings, of one learner
 ) -> dict:  # source -> `Estimate` in points; "another seed" last
     "The size of each source, and of another seed."
+    if len(names := rows.learner.unique()) > 1:
+        raise InputError(f"The rows are of {', '.join(names)}, whose sizes differ: give those of one learner.")
     moved = source_differences(rows)
     sizes = {s: _size(float(np.square(d.dropna()).sum()), d.notna().sum()) for s, d in moved.items()}
     plain = 100*rows.accuracy[rows.source == "nothing"].to_numpy()
@@ -161,16 +166,17 @@ def source_gates(
 def source_measures(
     rows: pd.DataFrame,  # of `source_row` with their settings, of one learner
 ) -> dict:  # id -> `Measure`
-    "What `exp_sources` measured: X1 to X3 of our own."
-    gate = source_gates(rows)
-    if gate: return {id: Measure(gate=gate, unit="seeds") for id in ("X1", "X2", "X3")}
+    "What `exp_sources` measured: X1 to X3 of our own, of which X1 speaks of ProtoNet alone."
     sizes, moved = source_sizes(rows), source_differences(rows)
     lacking = tuple(s for s in SOURCES if s not in sizes and s != "nothing")
-    largest = max((s for s in ROUNDING_SOURCES if s in sizes), key=lambda s: sizes[s].value)
+    largest = max((sizes[s] for s in ROUNDING_SOURCES if s in sizes), key=lambda e: e.value, default=None)
     def mean(d):
         half = distributions.t.ppf(.975, len(d) - 1)*d.std()/len(d)**.5
         return around(d.mean(), half, len(d))
     shifts = {s: mean(moved[s].dropna()) for s in ROUNDING_SOURCES if s in moved and moved[s].notna().sum() > 1}
-    seed, about = sizes["another seed"], dict(unit="seeds", lacking=lacking)
-    return {"X1": Measure({"largest": sizes[largest], "seed": seed}, **about),
-            "X2": Measure(sizes["last bit"], unit="seeds"), "X3": Measure(shifts, **about)}
+    about = dict(unit="seeds", gate=source_gates(rows), learner=learner_label(rows.learner.iloc[0]))
+    found = {}
+    if largest and rows.learner.iloc[0] == "protonet":
+        found["X1"] = Measure({"largest": largest, "seed": sizes["another seed"]}, **about, lacking=lacking)
+    if "last bit" in sizes: found["X2"] = Measure(sizes["last bit"], **about)
+    return found | ({"X3": Measure(shifts, **about, lacking=lacking)} if shifts else {})

@@ -16,13 +16,14 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'kept_banks', 'PUBLI
            'search_measures', 'draw_search_curves']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
-import functools, itertools, json, time
+import functools, itertools, json, numbers, time
 from dataclasses import dataclass, fields, replace
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
 from ..claims.gates import brevity_gate, chance_gate, first_gate, grid_gate, seeds_gate, training_gate
 from ..claims.rules import Estimate, Measure, mean_estimate
-from ..core import InputError, choose, device as find_device, rng, settings_from, threads, torch_rng
+from ..core import (
+    InputError, check_whole, choose, device as find_device, rng, settings_from, threads, torch_rng)
 from ..data.at_hand import bank_at_hand, images_at_hand
 from ..data.source import characters
 from ..engine.determinism import deterministic, seed_everything, tensor_fingerprint
@@ -30,6 +31,7 @@ from ..models.core import PRECISIONS, computed_in
 from ..papers import published_table
 from ..plots import COLOURS, style
 from ..stats.priors import note_design, published_space, study_design
+from .generators import counted_in
 from ..stats.contrasts import holm, tost
 from ..stats.mixed import lmm
 from ..train.episodic import LearnerTraining, episodes, fresh_learner, score_learner, train_learner
@@ -52,6 +54,7 @@ def learner_configuration(
 ) -> dict:  # hyper-parameters by their names in Table 3
     "The hyper-parameters of a configuration."
     name = choose(learner, LEARNER_SPACES, "learner")
+    check_whole("number", number, -1)
     if number < 0 and name != "ProtoNet":
         raise InputError(f"The paper prints a default configuration of ProtoNet alone, not of {learner}: "
                          "take a configuration from 0 on.")
@@ -142,9 +145,20 @@ class StabilitySettings:
     read: str = "attention"  # of MatchingNet: Eq. 1, as the committed rows; or "sum", as torch7's code
     alpha: float = 1.  # TADAM's metric scale: of the committed rows; its code's has been 7.5 since January 2019
 
-    def __post_init__(self):
-        choose(self.chance, CHANCES, "kind of chance")
-        choose(self.precision, PRECISIONS, "precision")
+    def __post_init__(self): _check_settings(self)
+
+# %% ../../nbs/api/845_studies_stability.ipynb #ad441cae
+_LEAST = {  # of which settings, all whole numbers
+    -1: ("configuration",), 0: ("steps", "epoch", "test_way"),
+    1: ("launch", "repeat", "way", "shot", "width", "image_size", "test_classes", "test_tasks")}
+
+def _check_settings(s):
+    "Refuse what is no training."
+    choose(s.chance, CHANCES, "kind of chance")
+    choose(s.precision, PRECISIONS, "precision")
+    choose(s.normalise, (True, False), "value of normalise")
+    for low, names in _LEAST.items():
+        for name in names: check_whole(name, getattr(s, name), low)
 
 # %% ../../nbs/api/845_studies_stability.ipynb #f1c9e5ee
 def pixel_moments(bank) -> tuple:  # mean and standard deviation of the pixels, in [0, 1]
@@ -252,9 +266,9 @@ def stability_row(
 
 # %% ../../nbs/api/845_studies_stability.ipynb #24b61c8c
 def _part_of(cls, setting):
-    "The settings that a dataclass knows, of those in a row of a grid."
-    known = {f.name for f in fields(cls)}
-    return settings_from(cls, {k: v for k, v in setting.items() if k in known})
+    "The settings that a dataclass knows, of those in a row of a grid, or of results."
+    known = {f.name for f in fields(cls)}  # an empty cell of a table is no setting
+    return settings_from(cls, {k: v for k, v in setting.items() if k in known and not pd.isna(v)})
 
 def _multiplications(s):
     "Of an image in the backbone, in thousands of millions: four convolutions, or the twelve of TADAM's ResNet."
@@ -263,6 +277,7 @@ def _multiplications(s):
     widths = [s.width*2**i for i in range(4)]
     return 1e-9*sum(p*w*(10*(w//2 if i else 1) + 18*w) for i, (p, w) in enumerate(zip(pixels, widths)))
 
+@counted_in("GFLOP")
 def stability_gflop(
     setting: dict,  # a row of a grid
 ) -> float:  # GFLOP
@@ -343,6 +358,11 @@ def mean_comparisons(
     return shown.assign(p_equivalent=same.p_holm.to_numpy())
 
 # %% ../../nbs/api/845_studies_stability.ipynb #ca6f08cf
+def _check_inside(name, value, low, high, like):
+    "Refuse what is no number between two others."
+    if isinstance(value, numbers.Real) and low < value < high: return
+    raise InputError(f"{name}={value!r} must be a number between {low:g} and {high:g}, like {like:g}.")
+
 def _effective_df(squares, df):
     "Degrees of freedom of a variance pooled over cells that may differ in theirs, from their sums of squares."
     s, cells = squares.sum()/df.sum(), len(df)
@@ -357,6 +377,7 @@ def pooled_spread(
     level: float = .975,  # of each limit: 95 % between them
 ) -> pd.Series:  # sd, lower, upper in units of accuracy; df, effective degrees of freedom
     "The standard deviation of the means over `over`, pooled over cells of equal `within`, whose variances may differ."
+    _check_inside("level", level, .5, 1, .975)
     cells = table.groupby([*within, over]).accuracy.mean().groupby(level=within).agg(["size", "var"])
     cells = cells[cells["size"] > 1]
     if not len(cells): raise InputError(f"No two rows differ in {over!r} alone: its spread cannot be measured.")
@@ -466,15 +487,16 @@ def last_doublings(
 
 # %% ../../nbs/api/845_studies_stability.ipynb #445d7b88
 def _effect_design(table, factor):
-    "Bases of what the paper's model and a configuration know, and of an effect beside them; runs of one of its levels."
+    "Bases of experiments and configurations, and of an effect beside them; runs of one of its levels."
     known = [table.experiment, *([table.setup + table.configuration] if "configuration" in table else [])]
     X, Z = (np.hstack([pd.get_dummies(c).to_numpy(float) for c in of]) for of in (known, [table[factor]]))
     X, values, _ = np.linalg.svd(X, full_matrices=False)
     X = X[:, values > 1e-9*values.max()]
     basis, values, _ = np.linalg.svd(Z - X@(X.T@Z), full_matrices=False)
-    basis = basis[:, values > 1e-9*values.max()]
-    df, left = basis.shape[1], len(table) - X.shape[1] - basis.shape[1]
-    if df < 1 or left < 1: raise InputError(f"There is one {factor} only: no effect of it can be measured.")
+    kept = values > 1e-9*len(table)**.5  # of Z's own size: of one level nothing is left but rounding
+    basis, df, left = basis[:, kept], kept.sum(), len(table) - X.shape[1] - kept.sum()
+    if df < 1: raise InputError(f"There is one {factor} only in a configuration: give runs of two or more.")
+    if left < 1: raise InputError(f"No run is left to tell an effect of the {factor} from noise: give more runs.")
     return X, basis, np.square(values).sum()/df
 
 def _limits_in(y, design, level):
@@ -493,7 +515,10 @@ def effect_limits(
     factor: str,  # "seed" or "repeat"
     level: float = .975,  # of each limit: 95 % between them
 ) -> pd.Series:  # sd, lower, upper, in units of accuracy; df
-    "The standard deviation of a random effect in the paper's model, with limits."
+    """The standard deviation of an effect with its limits, experiments and configurations taken out as fixed effects.
+    In the paper's model (Eq. 5) configurations are noise instead."""
+    choose(factor, ("seed", "repeat"), "effect")
+    _check_inside("level", level, .5, 1, .975)
     found = _limits_in(table.accuracy.to_numpy(float), _effect_design(table, factor), level)
     return pd.Series(dict(zip(("sd", "lower", "upper", "df"), found)), name=factor)
 
@@ -517,10 +542,11 @@ _HYPOTHESES = dict(  # what varies, and what that is
 
 def stability_hypotheses(
     rows: pd.DataFrame,  # rows of `stability_row` with their settings
-    margin: float = .01,  # a spread or difference of accuracy that would not matter
+    margin: float = .01,  # a spread or difference of accuracy that would not matter, 0 to 1
 ) -> pd.DataFrame:  # by hypothesis: what, p (of no effect, in the paper's model), verdict, and five spreads in points
     """The study's three hypotheses on these rows: `spread` with its 95 % interval (`lower`, `upper`), and without
     the group that differs most `rest`, whose interval begins at `rest_lower`."""
+    _check_inside("margin", margin, 0, 1, .01)
     t, found = labelled_runs(rows), []
     fit = lmm(PUBLISHED_FORMULA, t)
     far, p = mean_comparisons(fit, launch_pairs(t), margin).p_holm.min(), fit.ranova().p
@@ -539,11 +565,13 @@ def stability_hypotheses(
 # %% ../../nbs/api/845_studies_stability.ipynb #97c50cdc
 def setup_spreads(
     rows: pd.DataFrame,  # rows of `stability_row` with their settings
-    margin: float = .01,  # a spread of accuracy that would not matter
-    level: float = .05,  # of the tests, below and above together
+    margin: float = .01,  # a spread of accuracy that would not matter, 0 to 1
+    level: float = .05,  # of the tests, below and above together, 0 to 0.5
 ) -> pd.DataFrame:  # a row a setup and what varies: sd, lower, upper, rest, single (points); df, p's, verdict
     """What repeats, launches (means of their repeats) and seeds (means of launches and repeats) of one training differ
     by, for each learner with its optimiser; `single`: single trainings instead of means. p as Holm has it."""
+    _check_inside("margin", margin, 0, 1, .01)
+    _check_inside("level", level, 0, .5, .05)
     parts = [(setup, over, part, within) for setup, part in labelled_runs(rows).groupby("setup", sort=False)
              for over, within in _WITHIN.items()]
     found = pd.DataFrame([dict(setup=setup, over=over, **pooled_spread(part, within, over, 1 - level/2))
@@ -587,6 +615,8 @@ def launch_tests(
     "Whether the launches of one configuration and seed differ by more than its repeats."
     found = {}
     for setup, part in labelled_runs(rows).groupby("setup", sort=False):
+        if (n := part.launch.nunique()) > 2:
+            raise InputError(f"{setup} has {n} launches, of which two are compared: give the rows of two.")
         cells = [[100*a.to_numpy() for _, a in cell.groupby("launch").accuracy]
                  for _, cell in part.groupby(["configuration", "seed"]) if cell.launch.nunique() == 2]
         left = sum(len(a) - 1 for cell in cells for a in cell)
@@ -617,6 +647,8 @@ class DeterminismSettings(StabilitySettings):
     def __post_init__(self):
         super().__post_init__()
         choose(self.mode, list(_CHANCE_OF), "mode")
+        choose(self.paired, (True, False), "value of paired")
+        for name in ("threads", "run"): check_whole(name, getattr(self, name), 1)
         if self.paired and self.mode != "free": raise InputError("paired=True compares with mode='free': ask for that.")
 
 def determinism_row(
@@ -771,9 +803,16 @@ def published_plan() -> pd.DataFrame:  # a row a run: experiment, setup, launch,
     return plan[place <= plan.setup.map(left)].reset_index(drop=True)
 
 # %% ../../nbs/api/845_studies_stability.ipynb #stab-p6
+def _check_made(points, margin, shared, sets, level):
+    "Refuse what no made tables can be asked."
+    if not 0 <= shared < 1: raise InputError(f"shared={shared} is no share of the noise: take 0 up to below 1.")
+    for d in points: _check_inside("points", d, -100, 100, 1)
+    _check_inside("margin", margin, 0, 100, 1)
+    _check_inside("level", level, 0, .5, .05)
+    check_whole("sets", sets, 1)
+
 def _made_tables(shared):
     "The published plan, the paper's model of it, and what draws accuracies without any effect from given numbers."
-    if not 0 <= shared < 1: raise InputError(f"shared={shared} is no share of the noise: take 0 up to below 1.")
     plan = published_plan()
     own, sd = pd.factorize(plan.setup + plan.configuration.astype(str))[0], plan.sd.iloc[0]
     def drawn(random):
@@ -799,6 +838,7 @@ def published_power(
     level: float = .05,  # of the tests
 ) -> pd.DataFrame:  # by setup, chances: each difference is found, alone and after Holm; equal launches are shown equal
     "What the published design can find and show, by simulation."
+    _check_made(points, margin, shared, sets, level)
     estimate, error, df, names = _made_comparisons(sets, shared)
     found = {}
     for d in points:
@@ -817,6 +857,7 @@ def published_effect_power(
     level: float = .05,  # of the test
 ) -> pd.DataFrame:  # by effect (seed, repeat) and points, chances: it is found; it is shown to be below the margin
     "What the published design can find and show of seeds and repeats, by simulation."
+    _check_made(points, margin, shared, sets, level)
     (plan, model, drawn), random, found = _made_tables(shared), rng(0, "published effects"), {}
     words = plan.assign(configuration=plan.configuration.astype(str))
     for factor in ("seed", "repeat"):

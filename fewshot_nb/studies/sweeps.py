@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['VOLUMES', 'volume_setting', 'sweep_setting', 'sweep_row', 'sweep_flops', 'other_rows', 'setting_effects',
-           'seed_scatter', 'effect_chances', 'twin_profile', 'with_model', 'twin_rows', 'volume_arms',
-           'arrows_with_room', 'beta_pictures']
+           'seed_scatter', 'effect_chances', 'committed_rate', 'twin_profile', 'with_model', 'twin_rows', 'volume_arms',
+           'arrows_with_room', 'still_training', 'sweep_pictures', 'beta_pictures']
 
 # %% ../../nbs/api/810_studies_sweeps.ipynb #6dfd2b92
 import math
@@ -170,6 +170,21 @@ def effect_chances(
             rates.append(_leads(*(_drawn_effects(*there[k], same, random) for k in (most, other))).mean())
     return float(max(rates))
 
+# %% ../../nbs/api/810_studies_sweeps.ipynb #a74c919d
+def committed_rate(
+    model: str,  # one of `GENERATORS`
+    profile: str = "longer",  # of `exp_models`
+    **settings,  # what its rows have: lr=.001
+) -> float:  # operations a second
+    "The median rate of a model's committed trainings in `exp_models`."
+    from fewshot_nb.engine.results import committed_rows
+    rows = committed_rows("exp_models")
+    rows = rows[(rows.model == model) & (rows.profile == profile)]
+    for name, value in settings.items(): rows = rows[rows[name] == value]
+    if not len(rows): raise InputError(f"exp_models has no committed row of {model} under {profile} with {settings}: "
+                                       "name a model, a profile and settings that its table shows.")
+    return float(np.median([generator_flops(row)/row["seconds"] for row in rows.to_dict("records")]))
+
 # %% ../../nbs/api/810_studies_sweeps.ipynb #twin-002
 def twin_profile(
     profile: str,  # "laptop", or "laptop_stn"
@@ -225,6 +240,29 @@ def arrows_with_room(
         steps = np.hypot(*np.diff(ax.transData.transform(line), axis=0).T)
         curves.path_arrows(ax, line[steps.argmax():][:2], colour, count=1)
 
+# %% ../../nbs/api/810_studies_sweeps.ipynb #66f1134d
+def still_training(
+    tables,  # of models; `gate`, where there is such a column, as in `plots.mark_face`
+) -> bool:
+    "Whether any model is held back by a gate."
+    return any("gate" in t and t.gate.ne("").any() for t in tables)
+
+def sweep_pictures(
+    tables: dict,  # name -> rows, see `curves.three_pictures`
+    by: str,  # the swept setting
+    human: tuple,  # (diversity, recognizability) of people
+    how: str = "path",  # the curve through models that are trained, see `curves.seed_paths`
+    **more,  # for `curves.three_pictures`
+):  # matplotlib's figure
+    "The three pictures of a sweep; through models that still train no curve is fitted, and a title says so."
+    held = still_training(tables.values())
+    fig = curves.three_pictures(tables, by, human, "points" if held else how, **more)
+    words = "still training: hollow marks are no finding, lines join means, nothing is fitted"
+    if held: fig.suptitle(words, fontsize=10)
+    for line in fig.axes[2].lines:
+        if line.get_marker() == "*": line.set_clip_on(False)  # people stand at the top: the frame cut their star
+    return fig
+
 # %% ../../nbs/api/810_studies_sweeps.ipynb #2f9c5773
 def beta_pictures(
     table,  # rows of one model
@@ -233,10 +271,10 @@ def beta_pictures(
     **more,  # for `curves.three_pictures`
 ):
     "Diversity and recognizability over beta, and the plane (Figs. S15, S16): means joined, fits of second order grey."
-    fig = curves.three_pictures({table.model.iloc[0]: table}, "beta", human, "points", base=1, name=name,
-                                xlabel="beta (weight of the prior)", **more)
+    fig = sweep_pictures({table.model.iloc[0]: table}, "beta", human, "points", base=1, name=name,
+                         xlabel="beta (weight of the prior)", **more)
     fig.set_size_inches(8.4, 3)
-    if table.beta.nunique() < 3: return  # a parabola needs three
+    if still_training([table]) or table.beta.nunique() < 3: return  # a parabola needs three
     beta, fits = curves.seed_paths(table, "beta", "path")
     diversity, recognizability = fits.mean(0).T
     for ax, x, y in zip(fig.axes, (beta, beta, diversity), (diversity, recognizability, recognizability)):

@@ -238,8 +238,11 @@ def solved_shares(
     n, right = problems_of(bank), []
     for at in range(0, n, batch):
         t = bongard_tasks(bank, np.arange(at, min(at + batch, n)))
-        said = model(bank.take(t.support), bank.take(t.query)).argmax(-1).cpu()
-        right.append((said == t.query_labels).float().mean(1))
+        said = model(bank.take(t.support), bank.take(t.query)).cpu()
+        if said.isnan().any():
+            raise InputError(f"{type(model).__name__} gives logits that are not numbers, which sort no picture: it did "
+                             "not learn, so train it again at a lower rate.")
+        right.append((said.argmax(-1) == t.query_labels).float().mean(1))
     return torch.cat(right)
 
 # %% ../../nbs/api/405_train_bongard_solvers.ipynb #1b0a51d1

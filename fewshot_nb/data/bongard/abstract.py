@@ -9,7 +9,7 @@ __all__ = ['SYMMETRIC_TRANSPOSED', 'attribute_values', 'valid_concepts', 'counte
 # %% ../../../nbs/api/175_data_bongard_abstract.ipynb #24d8d56a
 import functools, itertools
 import numpy as np
-from ...core import InputError, choose, rng
+from ...core import InputError, check_whole, choose, rng
 from .basic import draw_different, shape_pictures, shape_source, source_alike, source_shapes
 from .logo import pack_shapes, path_bounds, walk_shapes
 from .problems import BongardProblems, shape_statistics
@@ -167,6 +167,12 @@ def _checked_concept(concept):
         raise InputError(f"A concept is one attribute or two, not {len(concept)}: {concept!r}.")
     return concept
 
+def _checked_concepts(concepts):
+    "Concepts as tuples; a single word is one concept."
+    found = [_checked_concept(c) for c in ([concepts] if isinstance(concepts, str) else concepts)]
+    if not found: raise InputError("concepts=[] names none: name one or more, or leave it out for all valid ones.")
+    return found
+
 # %% ../../../nbs/api/175_data_bongard_abstract.ipynb #4a691770
 def abstract_problems(
     n: int = 20,  # problems for each concept
@@ -177,13 +183,14 @@ def abstract_problems(
 ) -> BongardProblems:
     """Abstract problems: the concept is one attribute or two that seven different shapes share (Nie et al. 2020,
     appendix A)."""
+    check_whole("n", n, 1)
     source, counted = shape_source(shapes), {}
-    chosen = sum(valid_concepts(source), []) if concepts is None else [_checked_concept(c) for c in concepts]
+    chosen = sum(valid_concepts(source), []) if concepts is None else _checked_concepts(concepts)
     each = [c for c in chosen for _ in range(n)]
     pictures = abstract_pictures(rng(seed, "abstract"), source, each, counted, balanced=balanced)
     words = [" and ".join(c) for c in each]
-    names = [f"hd_{'-'.join(c).replace(' ', '_')}_{k % n:04d}" for k, c in enumerate(each)]
-    return BongardProblems(pictures, np.full(len(each), 2), names, words, np.zeros(len(each), int), counted)
+    return BongardProblems(pictures, np.full(len(each), 2), numbered_names(each), words, np.zeros(len(each), int),
+                           counted)
 
 # %% ../../../nbs/api/175_data_bongard_abstract.ipynb #52ded949
 def attribute_pictures(
@@ -195,6 +202,7 @@ def attribute_pictures(
 ) -> tuple:  # (Pictures, labels (picture,) 0 or 1, numbers of the shapes (picture,))
     "Pictures of single shapes that have an attribute for certain, or lack it for certain."
     choose(part, ("all", "seen", "unseen"), "part")
+    check_whole("each", each, 1)
     source = shape_source(shapes)
     known, random = source_shapes(source), rng(seed, "single", attribute, part)
     value = _usable_values(source)[choose(attribute, list(ATTRIBUTES), "attribute")]

@@ -9,7 +9,7 @@ __all__ = ['shape_source', 'source_shapes', 'source_alike', 'shape_pictures', 'd
 import functools
 from pathlib import Path
 import numpy as np
-from ...core import InputError, choose, rng
+from ...core import InputError, check_whole, choose, rng
 from .free_form import count_up
 from .logo import STROKES, gather_shapes, pack_shapes
 from .problems import BongardProblems, look_alike, place_shapes, shape_signatures
@@ -149,6 +149,7 @@ def basic_problems(
 ) -> BongardProblems:
     """Basic problems: the concept is a shape or a pair of shapes; strokes and poses mean nothing (Nie et al. 2020,
     appendix A)."""
+    check_whole("n", n, 1)
     source = shape_source(shapes)
     known, alike, random, counted = source_shapes(source), source_alike(source), rng(seed, "basic"), {}
     if concept is None: a, b = _basic_concepts(random, n, alike)

@@ -80,10 +80,14 @@ def novel_attribute(
 ) -> str:
     "The attribute that training never has."
     able = [a for (a,) in single if a not in ("symmetric", "self_transposed", SYMMETRIC_TRANSPOSED)]
-    enough = {a: n for a in able if (n := sum(a in p for p in pairs)) >= 15}
+    counts = {a: sum(a in p for p in pairs) for a in able}
+    enough = {a: n for a, n in counts.items() if n >= 15}
     if not enough:
         raise InputError("No attribute has 15 valid pairs, so none can be held out: take a larger library of shapes.")
-    if novel is not None: return choose(novel, list(enough), "attribute with 15 valid pairs")
+    if novel is not None and counts[choose(novel, able, "attribute")] < 15:
+        raise InputError(f"{novel!r} has {counts[novel]} valid pairs in this library, and NV needs an attribute with 15"
+                         f" valid pairs: take {', '.join(enough)}.")
+    if novel is not None: return novel
     return NOVEL_ATTRIBUTE if NOVEL_ATTRIBUTE in enough else min(enough, key=enough.get)
 
 # %% ../../../nbs/api/185_data_bongard_benchmark.ipynb #7d094fd8
@@ -170,6 +174,9 @@ def bongard_benchmark(
     if novel is not None and variant != "full":
         raise InputError(f"novel={novel!r} names an attribute of abstract problems, and the variant {variant!r} has "
                          "none: leave it out, or take the variant 'full'.")
+    if rule != "balanced" and variant != "full":
+        raise InputError(f"rule={rule!r} is how abstract problems are drawn, and the variant {variant!r} has none: "
+                         "leave it out, or take the variant 'full'.")
     def some(n): return max(1, round(scale*n))
     random = rng(seed, "bongard")
     if variant == "freeform": whole = _freeform_variant(random, seed, some)

@@ -8,7 +8,7 @@ __all__ = ['FREE_FORM_ACTIONS', 'count_up', 'free_form_problems']
 # %% ../../../nbs/api/165_data_bongard_free_form.ipynb #adbd3928
 from dataclasses import dataclass, fields
 import numpy as np
-from ...core import InputError, rng
+from ...core import InputError, check_whole, rng
 from .logo import OVERLAP_HEAVY, Actions, path_bounds, stroke_overlap, walk_shapes
 from .problems import BongardProblems, look_alike, place_shapes, shape_signatures
 from .render import Pictures, join_pictures
@@ -189,6 +189,7 @@ def free_form_problems(
     settings=FREE_FORM_ACTIONS,  # numbers of actions of the one or two shapes
 ) -> BongardProblems:
     "Free-form problems (Nie et al. 2020, appendix A): the concept is a program; a negative differs in one action."
+    check_whole("each", each, 1)
     counted, parts, names, concepts = {}, [], [], []
     for setting in settings:
         _check_actions(setting)

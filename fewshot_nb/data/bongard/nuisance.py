@@ -7,6 +7,7 @@ __all__ = ['program_statistics', 'picture_nuisances', 'side_told']
 
 # %% ../../../nbs/api/180_data_bongard_nuisance.ipynb #a97477b3
 import numpy as np
+from ...core import InputError
 from .logo import path_bounds, walk_shapes
 from .problems import BongardProblems, shape_statistics
 
@@ -38,6 +39,13 @@ def side_told(
     x: np.ndarray,  # (picture, column), such as `picture_nuisances`; 14 pictures a problem
 ) -> tuple:  # (% of pictures sorted rightly, half of its 95 % interval over problems)
     "What a shallow learner makes of numbers of single pictures: 50 % where they tell nothing."
+    x = np.asarray(x, float)
+    if x.ndim != 2 or len(x) < 28 or len(x) % 14:
+        raise InputError(f"side_told learns from one half of the problems and asks about the other, so it takes "
+                         f"numbers (14*problems, columns) of two problems or more, not {x.shape}.")
+    if not np.isfinite(x).all():
+        raise InputError(f"{int((~np.isfinite(x)).sum())} of the {x.size} numbers are not finite, and tell nothing of "
+                         "a side: leave out their columns.")
     x = (x - x.mean(0))/np.maximum(x.std(0), 1e-9)
     i, j = np.triu_indices(x.shape[1])
     x = np.concatenate([np.ones((len(x), 1)), x, x[:, i]*x[:, j]], 1).reshape(-1, 14, 1 + x.shape[1] + len(i))

@@ -10,9 +10,23 @@ __all__ = ['PROBLEM_KINDS', 'PROBLEM_SPLITS', 'SHAPE_STATISTICS', 'BongardProble
 from dataclasses import dataclass, field, replace
 import numpy as np
 from fastcore.basics import patch
-from ...core import InputError, choose, rng
+from ...core import InputError, check_whole, choose, rng
 from .logo import Actions, Poses, draw_poses, gather_shapes, path_bounds, walk_shapes
 from .render import PictureBank, Pictures, join_pictures
+
+# %% ../../../nbs/api/160_data_bongard_problems.ipynb #c01c1187
+def _checked_numbers(which, n):
+    "Numbers below `n` from numbers or a mask; an `InputError` for what is neither."
+    found = np.atleast_1d(np.asarray(which))
+    if found.dtype == bool:
+        if found.shape == (n,): return np.flatnonzero(found)
+        raise InputError(f"A mask of {len(found)} cannot choose among {n} problems: give one value for each.")
+    if found.ndim > 1 or found.dtype.kind not in "iuf":
+        raise InputError(f"which={str(which)[:60]!r} is neither a part nor a list of numbers nor a mask: give one of "
+                         f"these.")
+    if len(wrong := found[(found % 1 != 0) | (found < 0) | (found >= n)]):
+        raise InputError(f"There is no problem {wrong[0]}: these are numbered 0..{n - 1}, by whole numbers.")
+    return found.astype(np.int64)
 
 # %% ../../../nbs/api/160_data_bongard_problems.ipynb #74e10572
 PROBLEM_KINDS = ("freeform", "basic", "abstract")
@@ -32,10 +46,10 @@ class BongardProblems:
 
     def numbers(
         self,
-        which,  # a split, a kind, or numbers
+        which,  # a split, a kind, numbers, or a mask
     ) -> np.ndarray:
-        "Numbers of problems: `which` is a name in `PROBLEM_SPLITS`, a kind of problem, or already numbers."
-        if not isinstance(which, str): return np.asarray(which, np.int64)
+        "Numbers of problems: `which` is a name in `PROBLEM_SPLITS`, a kind, already numbers, or a mask."
+        if not isinstance(which, str): return _checked_numbers(which, len(self))
         choose(which, PROBLEM_SPLITS + PROBLEM_KINDS, "part")
         if which in PROBLEM_SPLITS: return np.flatnonzero(self.split == PROBLEM_SPLITS.index(which))
         return np.flatnonzero(self.kinds == PROBLEM_KINDS.index(which))
@@ -64,6 +78,8 @@ def bank(
     """The pictures, drawn on demand: class 2p holds the negatives of problem p, class 2p + 1 its positives; groups
     are kinds."""
     if not len(self): raise InputError("There are no problems to draw: choose another part.")
+    choose(engine, ("auto", "numba", "pillow"), "engine")  # here, and not when the first picture is taken
+    check_whole("size", size, 8)
     names = [f"{name} {side}" for name in self.names for side in ("negative", "positive")]
     labels, groups = np.repeat(np.arange(2*len(self)), 7), np.repeat(self.kinds, 2)
     return PictureBank(self.pictures, labels, size, groups, names, list(PROBLEM_KINDS), "bongard", device, engine)
@@ -72,6 +88,7 @@ def join_problems(
     parts,  # at least one
 ) -> BongardProblems:
     "Several `BongardProblems` as one, in order."
+    if not len(parts): raise InputError("There are no problems to join: give one part or more.")
     counted = {}
     for k, v in [item for p in parts for item in p.counted.items()]: counted[k] = counted.get(k, 0) + v
     names, concepts = ([x for p in parts for x in getattr(p, f)] for f in ("names", "concepts"))

@@ -109,14 +109,29 @@ def shape_attributes(
     judged = _judged(actions)
     return {name: int(bool(value)) if known or not doubt else -1 for name, (value, known) in judged.items()}
 
+# %% ../../../nbs/api/155_data_bongard_shapes.ipynb #8fdefaf2
+def _checked_strokes(points, sweeps):
+    "Points and sweeps as arrays; an `InputError` for what draws no shape."
+    points = np.asarray(points, complex)
+    sweeps = np.zeros(max(points.size - 1, 0)) if sweeps is None else np.asarray(sweeps, float)
+    if points.ndim != 1 or len(points) < 2 or sweeps.shape != (len(points) - 1,):
+        raise InputError(f"A shape has two points or more in a row, and one sweep for each stroke between them, not "
+                         f"points of shape {points.shape} and sweeps of shape {sweeps.shape}.")
+    if not np.isfinite(points).all():
+        raise InputError(f"points={points[~np.isfinite(points)][0]} is no place: give finite numbers.")
+    if len(beyond := sweeps[~(np.abs(sweeps) < 360)]):
+        raise InputError(f"A sweep of {beyond[0]:g} degrees is no arc from one point to another: take more than -360 "
+                         "and less than 360, and draw a circle as two arcs.")
+    return points, sweeps
+
 # %% ../../../nbs/api/155_data_bongard_shapes.ipynb #b04443fa
 def trace_shape(
     points,  # corners, complex, in order; a closed shape ends with its first point
     sweeps=None,  # degrees of arc for each stroke, 0 for a line; positive bends left; default: lines only
 ) -> tuple:
     "The actions that draw strokes from point to point."
-    step = np.diff(np.asarray(points, complex))
-    sweep = np.radians(np.zeros(len(step)) if sweeps is None else np.asarray(sweeps, float))
+    points, sweeps = _checked_strokes(points, sweeps)
+    step, sweep = np.diff(points), np.radians(sweeps)
     # an arc to the right is the circle at the left walked backwards
     out = np.angle(step) - sweep/2 + np.where(sweep < 0, np.pi, 0)
     turn = np.degrees(wrap_angle(np.diff(out, prepend=out[0] - 0.) - np.concatenate([[0], sweep[:-1]])))
@@ -325,6 +340,9 @@ def shape_portraits(
     scale: float | None = None,  # canvas units for one unit; default: each shape as large as `share` allows
 ) -> Pictures:
     "One upright picture of each shape, in the middle."
+    if not 0 < share <= 1: raise InputError(f"share={share!r} is a share of the canvas: take one above 0, up to 1.")
+    if scale is not None and not 0 < scale < math.inf:
+        raise InputError(f"scale={scale!r} is a size in canvas units: take one above 0, or None to fill the canvas.")
     actions = pack_shapes(shapes)
     box = path_bounds(walk_shapes(actions), actions.first)
     size = (box[:, 2:] - box[:, :2]).max(1)
@@ -375,6 +393,8 @@ def official_shapes(
     """The 627 human-designed shapes of Bongard-LOGO. A value that is not 1, 0 or -1 becomes -1, with a warning
     unless it is the known slip of the released table."""
     choose(labels, ("hand", "geometry"), "labels")
+    if folder is None:
+        raise InputError("folder=None names no tables: give their folder, or take our own shapes, shape_library().")
     folder = File(folder)
     if not (folder/_TABLES[0]).is_file() and (folder/"bongard_logo").is_dir(): folder = folder/"bongard_logo"
     rows = _read_table(folder/_TABLES[0], [_NAME, _CLASS, _MOVES, _TURNS])
