@@ -185,7 +185,9 @@ class Remarks:
             if said not in self.told: tqdm.write(f"fewshot_nb: {one_line(said)}", sys.stderr)  # above a bar
             self.told.add(said)
 
-    def write(self, text: str):
+    def write(self,
+        text: str,  # of a kernel's standard error
+    ):
         self.tell(_REMARK.findall(text))
         if self.rest and (rest := _REMARK.sub("", text)): sys.stderr.write(rest)
 
