@@ -228,7 +228,8 @@ def test_the_list_is_by_paper_and_loads_no_pandas():
     code = ("import sys; from fewshot_nb.cli.main import main\ntry: main(['list'])\nexcept SystemExit: pass\n"
             "heavy = {'torch', 'pandas'} & set(sys.modules); assert not heavy, heavy")
     text = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert text.index("Boutin") < text.index("  exp_beta") and "(hours, laptop, laptop_stn, longer)" in " ".join(text.split())
+    assert text.index("Boutin") < text.index("  exp_beta")
+    assert "(hours, laptop, laptop_stn, longer)" in " ".join(text.split())
 
 def test_a_forecast_reads_committed_rows_of_the_same_profile(tmp_path):
     "Smoke rows of one's own do not stand in for the committed laptop rows."
