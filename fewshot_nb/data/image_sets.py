@@ -20,7 +20,7 @@ from ..core import (InputError, DamagedFile, cache_dir, choose, content_digest, 
                              made_once, progress, read_tensors, save_tensors, written_whole)
 from .bank import Bank
 from .features import PARTS, tell_like_names
-from .omniglot import ARCHIVE_ERRORS, _tarred, _zipped, is_hidden, place_digest, walked
+from .omniglot import ARCHIVE_ERRORS, image_files, is_hidden, is_zip, place_digest, walked
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #5323beff
 def central_square(
@@ -149,20 +149,12 @@ def read_images(
         raise _damaged(place if isinstance(place, Path) else place[0], what, found, e) from None
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #b49bd774
-def _is_zip(archive) -> bool:
-    "Whether a file is a zip, whatever it is called; all others are taken for tar archives."
-    with open(archive, "rb") as f: start = f.read(4)
-    if start in (b"PK\3\4", b"PK\5\6", b"PK\7\10"): return True
-    return archive.suffix.lower() == ".zip" and zipfile.is_zipfile(archive)  # something may stand before a zip
-
 def files_of(
     place,  # a folder, or a list with an archive
     endings: tuple = IMAGE_ENDINGS,  # of the files in an archive
 ):
     "Yield `(path inside, bytes or where they lie)` of the images; hidden files are left out."
-    if isinstance(place, Path): return _below(place)
-    members = _zipped if _is_zip(place[0]) else _tarred
-    return (file for file in members(place[0], endings) if not is_hidden(file[0]))
+    return _below(place) if isinstance(place, Path) else image_files(place, endings=endings)
 
 # %% ../../nbs/api/128_data_image_sets.ipynb #975c93b2
 def _damaged(where, what, found, e):
@@ -542,7 +534,7 @@ def files_in(
 def _members(archive):
     "The files and folders of an archive."
     try:
-        if _is_zip(archive):
+        if is_zip(archive):
             with zipfile.ZipFile(archive) as z: return z.namelist()
         with tarfile.open(archive, "r:*") as t: return [m.name + "/"*m.isdir() for m in t if m.isfile() or m.isdir()]
     except (*ARCHIVE_ERRORS, ValueError) as e: raise _damaged(archive, archive.name, 0, e) from None

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ALPHABETS', 'CHARACTERS', 'DRAWERS', 'SIDE', 'SPLITS', 'ARCHIVE_ERRORS', 'alphabets', 'in_part', 'check_side',
-           'shrink', 'NoOmniglotError', 'walked', 'is_hidden', 'image_files', 'read_ink', 'place_digest', 'grey_levels',
-           'omniglot', 'find_omniglot']
+           'shrink', 'NoOmniglotError', 'walked', 'is_hidden', 'is_zip', 'image_files', 'read_ink', 'place_digest',
+           'grey_levels', 'omniglot', 'find_omniglot']
 
 # %% ../../nbs/api/105_data_omniglot.ipynb #cb477f72
 import contextlib, hashlib, io, lzma, os, socket, struct, tarfile, warnings, zipfile, zlib
@@ -149,6 +149,14 @@ ARCHIVE_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, struct.error, t
                   RuntimeError, SyntaxError, Image.DecompressionBombError)
 _LARGEST = 64*2**20  # bytes of one file
 
+def is_zip(
+    archive,  # where it lies
+) -> bool:
+    "Whether a file is a zip, whatever it is called; all others are taken for tar archives."
+    with open(archive, "rb") as f: start = f.read(4)
+    if start in (b"PK\3\4", b"PK\5\6", b"PK\7\10"): return True
+    return archive.suffix.lower() == ".zip" and zipfile.is_zipfile(archive)  # something may stand before a zip
+
 def image_files(
     place,  # a folder, or a list of archives: zip, or tar in any compression
     pattern: str = "images_*/*/*/*.png",  # of the files in a folder
@@ -159,7 +167,7 @@ def image_files(
         for path, inside in _shown(place, pattern, endings): yield inside, path.read_bytes()
         return
     for archive in place:
-        members = _zipped if archive.suffix == ".zip" else _tarred
+        members = _zipped if is_zip(archive) else _tarred
         yield from (file for file in members(archive, endings) if not is_hidden(file[0]))
 
 def _zipped(archive, endings):

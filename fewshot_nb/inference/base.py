@@ -212,12 +212,14 @@ def check_range(
     low=0,  # the least that is allowed
     high=math.inf,  # the most that is allowed
     open_low=True,  # refuse low itself, too
+    open_high=False,  # refuse high itself, too
 ):
     "Refuse a hyper-parameter that is no number between `low` and `high`."
-    fits = isinstance(value, numbers.Real) and math.isfinite(value) and value <= high
+    fits = isinstance(value, numbers.Real) and math.isfinite(value)
+    fits = fits and (value < high if open_high else value <= high)
     if fits and (value > low if open_low else value >= low): return
     lower = f"above {low}" if open_low else f"of at least {low}"
-    upper = f" and at most {high}" if high < math.inf else ""
+    upper = f" and {'below' if open_high else 'at most'} {high}" if high < math.inf else ""
     raise InputError(f"{what}={value!r} is out of range: take a finite number {lower}{upper}.")
 
 # %% ../../nbs/api/455_inference_base.ipynb #9817e99e

@@ -16,7 +16,7 @@ __all__ = ['LEARNER_SPACES', 'PROTONET_DEFAULT', 'CHANCES', 'kept_banks', 'PUBLI
            'search_measures', 'draw_search_curves']
 
 # %% ../../nbs/api/845_studies_stability.ipynb #81341bd6
-import functools, itertools, json, numbers, time
+import functools, itertools, json, time
 from dataclasses import dataclass, fields, replace
 import numpy as np, pandas as pd, torch
 from scipy import stats as distributions
@@ -27,6 +27,7 @@ from ..core import (
 from ..data.at_hand import bank_at_hand, images_at_hand
 from ..data.source import characters
 from ..engine.determinism import deterministic, seed_everything, tensor_fingerprint
+from ..inference.base import check_range
 from ..models.core import PRECISIONS, computed_in
 from ..papers import published_table
 from ..plots import COLOURS, style
@@ -358,11 +359,6 @@ def mean_comparisons(
     return shown.assign(p_equivalent=same.p_holm.to_numpy())
 
 # %% ../../nbs/api/845_studies_stability.ipynb #ca6f08cf
-def _check_inside(name, value, low, high, like):
-    "Refuse what is no number between two others."
-    if isinstance(value, numbers.Real) and low < value < high: return
-    raise InputError(f"{name}={value!r} must be a number between {low:g} and {high:g}, like {like:g}.")
-
 def _effective_df(squares, df):
     "Degrees of freedom of a variance pooled over cells that may differ in theirs, from their sums of squares."
     s, cells = squares.sum()/df.sum(), len(df)
@@ -377,7 +373,7 @@ def pooled_spread(
     level: float = .975,  # of each limit: 95 % between them
 ) -> pd.Series:  # sd, lower, upper in units of accuracy; df, effective degrees of freedom
     "The standard deviation of the means over `over`, pooled over cells of equal `within`, whose variances may differ."
-    _check_inside("level", level, .5, 1, .975)
+    check_range("level", level, .5, 1, open_high=True)
     cells = table.groupby([*within, over]).accuracy.mean().groupby(level=within).agg(["size", "var"])
     cells = cells[cells["size"] > 1]
     if not len(cells): raise InputError(f"No two rows differ in {over!r} alone: its spread cannot be measured.")
@@ -518,7 +514,7 @@ def effect_limits(
     """The standard deviation of an effect with its limits, experiments and configurations taken out as fixed effects.
     In the paper's model (Eq. 5) configurations are noise instead."""
     choose(factor, ("seed", "repeat"), "effect")
-    _check_inside("level", level, .5, 1, .975)
+    check_range("level", level, .5, 1, open_high=True)
     found = _limits_in(table.accuracy.to_numpy(float), _effect_design(table, factor), level)
     return pd.Series(dict(zip(("sd", "lower", "upper", "df"), found)), name=factor)
 
@@ -546,7 +542,7 @@ def stability_hypotheses(
 ) -> pd.DataFrame:  # by hypothesis: what, p (of no effect, in the paper's model), verdict, and five spreads in points
     """The study's three hypotheses on these rows: `spread` with its 95 % interval (`lower`, `upper`), and without
     the group that differs most `rest`, whose interval begins at `rest_lower`."""
-    _check_inside("margin", margin, 0, 1, .01)
+    check_range("margin", margin, 0, 1, open_high=True)
     t, found = labelled_runs(rows), []
     fit = lmm(PUBLISHED_FORMULA, t)
     far, p = mean_comparisons(fit, launch_pairs(t), margin).p_holm.min(), fit.ranova().p
@@ -570,8 +566,8 @@ def setup_spreads(
 ) -> pd.DataFrame:  # a row a setup and what varies: sd, lower, upper, rest, single (points); df, p's, verdict
     """What repeats, launches (means of their repeats) and seeds (means of launches and repeats) of one training differ
     by, for each learner with its optimiser; `single`: single trainings instead of means. p as Holm has it."""
-    _check_inside("margin", margin, 0, 1, .01)
-    _check_inside("level", level, 0, .5, .05)
+    check_range("margin", margin, 0, 1, open_high=True)
+    check_range("level", level, 0, .5, open_high=True)
     parts = [(setup, over, part, within) for setup, part in labelled_runs(rows).groupby("setup", sort=False)
              for over, within in _WITHIN.items()]
     found = pd.DataFrame([dict(setup=setup, over=over, **pooled_spread(part, within, over, 1 - level/2))
@@ -806,9 +802,9 @@ def published_plan() -> pd.DataFrame:  # a row a run: experiment, setup, launch,
 def _check_made(points, margin, shared, sets, level):
     "Refuse what no made tables can be asked."
     if not 0 <= shared < 1: raise InputError(f"shared={shared} is no share of the noise: take 0 up to below 1.")
-    for d in points: _check_inside("points", d, -100, 100, 1)
-    _check_inside("margin", margin, 0, 100, 1)
-    _check_inside("level", level, 0, .5, .05)
+    for d in points: check_range("points", d, -100, 100, open_high=True)
+    check_range("margin", margin, 0, 100, open_high=True)
+    check_range("level", level, 0, .5, open_high=True)
     check_whole("sets", sets, 1)
 
 def _made_tables(shared):
