@@ -315,7 +315,7 @@ def solver_row(
     row = _pretrain(s, model, bank, device, file)
     def some(n, why): return train.part(rng(problem_seed, why).permutation(len(train))[:n])
     parts = dict(train=some(600, "seen"), **{name: problems.part(part) for name, part in TEST_PARTS.items()})
-    if s.rule == "paper" and s.variant == "full": 
+    if s.rule == "paper" and s.variant == "full":
         parts |= _counterbalanced_parts(problem_seed, shapes, s.scale, s.novel)
     _, state, found, curve = _train_and_test(s, model, bank, parts, some(s.renewed, "renewed"), device, file("solver"))
     return dict(row, **found, **_speed(s, state, device), curve=json.dumps(curve), problems=len(train))
